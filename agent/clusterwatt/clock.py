@@ -1,0 +1,34 @@
+"""The agent's only source of time, so that tests can move it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two clocks: one that follows the calendar and may step, one that only moves forward."""
+
+    def wall_s(self) -> float:
+        """Seconds since the Unix epoch; may jump in either direction."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds on a clock that never steps; every interval is measured on it.
+
+        Linux counts it from boot, the same in every process of the machine (clock_gettime(2),
+        CLOCK_MONOTONIC): a reading that the driver host stamped is aged by the agent without conversion.
+        """
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def wall_s(self) -> float:
+        """Seconds since the Unix epoch."""
+        return time.time()
+
+    def monotonic_s(self) -> float:
+        """CLOCK_MONOTONIC, in seconds."""
+        return time.monotonic()

@@ -1,0 +1,1 @@
+"""Configuration: the typed model, and how it is loaded."""

@@ -1,0 +1,206 @@
+"""Every setting of the agent, with its default, its limits and its unit.
+
+One frozen type for each section. `config.load` fills them from file, environment and command line; the
+docstring of a section is its documentation.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Tick = Annotated[float, Meta(ge=0.1, le=3_600)]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A group of settings; a key that it does not know is an error."""
+
+
+class Node(Section, frozen=True):
+    """The machine itself.
+
+    `root`: where its file system is mounted, `/` unless the agent runs in a container.
+    `gpus_expected`: how many GPUs it should show; 0 states nothing.
+    """
+
+    root: str = "/"
+    gpus_expected: Count = 0
+
+
+class Collector(Section, frozen=True):
+    """`enabled`, and how often it reads."""
+
+    enabled: bool = True
+    every_seconds: Tick = 1.0
+
+
+class GpuCollector(Collector, frozen=True):
+    """GPUs. Quantities that hardly change (limits, identity) are read each `slow_seconds`."""
+
+    slow_seconds: Tick = 30.0
+
+
+class EthernetCollector(Collector, frozen=True):
+    """Network interfaces. `include` and `exclude` are regular expressions on the whole name."""
+
+    include: str = ""
+    exclude: str = ""
+
+
+class RdmaCollector(Collector, frozen=True):
+    """RDMA ports; firmware answers these reads, so they are rarer.
+
+    `expected_ports`: ports that must be up, as `device/port`; empty: those that were up for an hour.
+    `expected_link_gbit`: the rate that these ports must have; 0: the highest seen.
+    """
+
+    every_seconds: Tick = 2.0
+    expected_ports: tuple[str, ...] = ()
+    expected_link_gbit: Annotated[float, Meta(ge=0)] = 0.0
+
+
+class DiskCollector(Collector, frozen=True):
+    """Whole physical disks. `exclude` is a regular expression on the whole name."""
+
+    exclude: str = ""
+
+
+class FilesystemCollector(Collector, frozen=True):
+    """Mounted file systems. Network file systems can hang for ever and are probed only when asked for.
+
+    `network_mounts`: mount points of network file systems to probe; `*` for all.
+    `exclude_mountpoints`: regular expression on the whole mount point.
+    `timeout_seconds`: a probe that takes longer counts as hung.
+    """
+
+    every_seconds: Tick = 15.0
+    network_mounts: tuple[str, ...] = ()
+    exclude_mountpoints: str = (
+        r"/(dev|proc|sys|run/credentials|var/lib/(docker|containers/storage|kubelet/pods))(/.*)?"
+    )
+    timeout_seconds: Seconds = 5.0
+
+
+class ProcessesCollector(Collector, frozen=True):
+    """Blocked processes; scans every process, so it is rarer."""
+
+    every_seconds: Tick = 15.0
+
+
+class Collectors(Section, frozen=True):
+    """One section for each collector."""
+
+    gpu: GpuCollector = GpuCollector()
+    cpu: Collector = Collector()
+    memory: Collector = Collector()
+    pressure: Collector = Collector()
+    host: Collector = Collector()
+    processes: ProcessesCollector = ProcessesCollector()
+    ethernet: EthernetCollector = EthernetCollector()
+    rdma: RdmaCollector = RdmaCollector()
+    disk: DiskCollector = DiskCollector()
+    filesystem: FilesystemCollector = FilesystemCollector()
+
+
+class Driver(Section, frozen=True):
+    """How the process that talks to the NVIDIA driver is looked after.
+
+    `deadline_seconds`: a call that takes longer is taken to hang; its GPU is left alone until it returns.
+    `silent_seconds`: a driver host that sends nothing for so long is replaced: no further calls, SIGTERM,
+    then `grace_seconds` to end. SIGKILL follows only with `kill_hung: true`, because killing a process inside
+    a driver call has frozen GPUs.
+    `max_replacements_per_hour`: after so many the GPU part stays off until the agent is restarted.
+    `retry_seconds`: the longest pause between two attempts to reach a driver that is not there.
+    """
+
+    deadline_seconds: Seconds = 0.8
+    silent_seconds: Seconds = 15.0
+    grace_seconds: Seconds = 10.0
+    kill_hung: bool = False
+    max_replacements_per_hour: Annotated[int, Meta(ge=0, le=60)] = 3
+    retry_seconds: Annotated[float, Meta(gt=0, le=60)] = 5.0
+
+
+class Simulate(Section, frozen=True):
+    """A simulated driver in place of the real one: for demonstrations and tests.
+
+    `profile`: a100, h100, h200, b200, l40s, t4; empty: the real driver.
+    `faults_file`: a JSON file of faults to play, read again when it changes.
+    """
+
+    profile: str = ""
+    gpus: Annotated[int, Meta(ge=0, le=64)] = 8
+    seed: int = 1
+    faults_file: str = ""
+
+
+class Http(Section, frozen=True):
+    """The page.
+
+    `listen`: address and port; on the loopback unless told otherwise.
+    `header_timeout_seconds`: a client that has not sent its request by then is cut off.
+    `max_connections`: further ones are closed at once.
+    """
+
+    listen: str = "127.0.0.1:10777"
+    header_timeout_seconds: Seconds = 10.0
+    max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 512
+
+
+class Limits(Section, frozen=True):
+    """What goes on the page.
+
+    `profile`: minimal, standard or full. `families`: single families on or off, by name.
+    `max_series`: the last wall; series beyond it are dropped and counted.
+    """
+
+    profile: Literal["minimal", "standard", "full"] = "standard"
+    families: dict[str, bool] = {}
+    max_series: Annotated[int, Meta(ge=1)] = 20_000
+
+
+def default_ledger_path() -> str:
+    """Where the ledger lives: the system's state folder for root, the user's own for others."""
+    if os.geteuid() == 0:
+        return "/var/lib/clusterwatt/ledger.db"
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return str(Path(state) / "clusterwatt" / "ledger.db")
+
+
+class Ledger(Section, frozen=True):
+    """Where energy and cost of jobs are kept."""
+
+    path: str = msgspec.field(default_factory=default_ledger_path)
+
+
+class Training(Section, frozen=True):
+    """Folders in which training runs write TensorBoard files."""
+
+    directories: tuple[str, ...] = ()
+
+
+class Log(Section, frozen=True):
+    """What the agent says on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["logfmt", "json"] = "logfmt"
+
+
+class Config(Section, frozen=True):
+    """All sections."""
+
+    node: Node = Node()
+    collectors: Collectors = Collectors()
+    driver: Driver = Driver()
+    simulate: Simulate = Simulate()
+    http: Http = Http()
+    limits: Limits = Limits()
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    training: Training = Training()
+    log: Log = Log()

@@ -1,0 +1,118 @@
+"""What the driver host and the agent say to each other: msgpack behind a four-byte length, on two pipes.
+
+The agent writes one `HostSettings` to the host's standard input and then nothing; the end of that pipe tells
+the host to leave. The host writes one `Frame` for each cadence to its standard output.
+
+Times are CLOCK_MONOTONIC, which is the same in both processes.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import msgspec
+
+from clusterwatt.config.model import Simulate
+from clusterwatt.readings import (
+    Failure,
+    GpuClock,
+    GpuInfo,
+    GpuIntegrals,
+    GpuMemory,
+    GpuPerformanceState,
+    GpuPower,
+    GpuPowerLimit,
+    GpuTemperature,
+    GpuTemperatureLimit,
+    GpuTemperatureMargin,
+    GpuUse,
+)
+
+HostReading = (
+    GpuInfo
+    | GpuUse
+    | GpuIntegrals
+    | GpuMemory
+    | GpuPower
+    | GpuPowerLimit
+    | GpuTemperature
+    | GpuTemperatureLimit
+    | GpuTemperatureMargin
+    | GpuClock
+    | GpuPerformanceState
+)
+
+LENGTH_BYTES = 4
+MAX_MESSAGE_BYTES = 16 << 20  # a frame of 8 GPUs is 20 kB; more is not a frame
+
+
+class HostSettings(msgspec.Struct, frozen=True):
+    """What the host needs to know; times in seconds. `simulate.profile` is empty for the real driver."""
+
+    every_seconds: float
+    slow_seconds: float
+    deadline_seconds: float
+    retry_seconds: float
+    simulate: Simulate
+    log_level: str
+
+
+class DriverState(msgspec.Struct, frozen=True, array_like=True):
+    """Whether NVML answers, why not (`reason`, empty when it does), and what it is."""
+
+    up: bool
+    reason: str = ""
+    driver: str = ""
+    nvml: str = ""
+    cuda: str = ""
+
+
+class DeviceFrame(msgspec.Struct, frozen=True, array_like=True):
+    """One GPU: its newest readings and the time they were taken.
+
+    `reason` is empty while it answers, else lost, reset_required, timeout, permission or unknown. Failures
+    are those since the last frame. `call_since_s` is the start of a call that has not come back, else None.
+    """
+
+    gpu: str
+    uuid: str
+    reason: str
+    read_s: float
+    call_since_s: float | None
+    readings: tuple[HostReading, ...]
+    failures: tuple[Failure, ...]
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """State of driver and GPUs at one time. `leaving`: why the host ends after this frame, else empty."""
+
+    sent_s: float
+    driver: DriverState
+    gpus_visible: int
+    devices: tuple[DeviceFrame, ...]
+    leaving: str = ""
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def write_message(pipe: BinaryIO, message: msgspec.Struct) -> None:
+    """Write one message whole and flush it. Raises OSError when the other side has gone."""
+    body = _encoder.encode(message)
+    pipe.write(len(body).to_bytes(LENGTH_BYTES, "little") + body)
+    pipe.flush()
+
+
+def read_message(pipe: BinaryIO) -> bytes | None:
+    """Wait for one message; None at the end of the pipe, also in the middle of a message.
+
+    Raises ValueError when the length is impossible: the stream is not ours or has lost its step.
+    """
+    head = pipe.read(LENGTH_BYTES)
+    if len(head) < LENGTH_BYTES:
+        return None
+    length = int.from_bytes(head, "little")
+    if length > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a message of {length} bytes; at most {MAX_MESSAGE_BYTES} are allowed")
+    body = pipe.read(length)
+    return body if len(body) == length else None

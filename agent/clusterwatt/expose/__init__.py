@@ -1,0 +1,1 @@
+"""The ways out: the page for Prometheus, the page for people."""

@@ -1,0 +1,1 @@
+"""From readings to counters that never fall: energy and time of use."""

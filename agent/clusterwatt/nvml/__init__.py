@@ -1,0 +1,1 @@
+"""The NVIDIA driver through its binding: a session, its devices, its errors."""

@@ -1,0 +1,515 @@
+"""Everything that the agent can know: a frozen type for each kind of fact, and the snapshot of them all.
+
+A reading states what a source said at one time, in base units (seconds, bytes, joules, watts, hertz, celsius,
+ratios from 0 to 1). `None` means that the source does not offer the quantity: no series appears for it. Zero
+is a measurement. Names of fields that become labels are the names of the labels.
+
+Types are grouped by what they describe. A further dimension (sensor, error, mode) is a type of its own, so
+that no reading holds a dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+
+class Reading(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A fact. Encoded as a tagged array, because GPU readings cross a pipe once a second."""
+
+
+R = TypeVar("R", bound=Reading)
+
+
+class Failure(Reading, frozen=True):
+    """One item (a port, a disk, a GPU) that could not be read, while its neighbours could.
+
+    `reason` is a short word from a closed set: it becomes a label value. `detail` is for the log only.
+    """
+
+    item: str
+    reason: str
+    detail: str = ""
+
+
+# --- GPU: what the driver host reads -------------------------------------------------------------------
+
+
+class GpuInfo(Reading, frozen=True):
+    """Identity of a GPU. `gpu` is the driver's index now and may change; `uuid` is the identity."""
+
+    gpu: str
+    uuid: str
+    name: str
+    architecture: str
+    pci_bus_id: str
+    minor: str
+    serial: str
+    vbios: str
+    parent_uuid: str
+    mig_profile: str
+    simulated: str
+
+
+class GpuUse(Reading, frozen=True):
+    """Share of the driver's last sample period in which a kernel ran, in which memory was accessed."""
+
+    gpu: str
+    uuid: str
+    utilization_ratio: float | None = None
+    memory_utilization_ratio: float | None = None
+
+
+class GpuIntegrals(Reading, frozen=True):
+    """Sums since the driver host began to watch this GPU: seconds of use, joules of integrated power.
+
+    They start again with each driver host; `meters.carry` makes counters of them that never fall.
+    `energy_counter_joules` is the driver's own counter, which starts with the driver.
+    """
+
+    gpu: str
+    uuid: str
+    busy_seconds: float | None = None
+    memory_busy_seconds: float | None = None
+    power_integral_joules: float | None = None
+    energy_counter_joules: float | None = None
+
+
+class GpuMemory(Reading, frozen=True):
+    """Device memory; `used` is without the driver's reserve where the driver tells them apart."""
+
+    gpu: str
+    uuid: str
+    total_bytes: float | None = None
+    used_bytes: float | None = None
+    free_bytes: float | None = None
+    reserved_bytes: float | None = None
+
+
+class GpuPower(Reading, frozen=True):
+    """Power as the driver states it. scope: gpu, module, memory; kind: average, instant."""
+
+    gpu: str
+    uuid: str
+    scope: str
+    kind: str
+    power_watts: float
+
+
+class GpuPowerLimit(Reading, frozen=True):
+    """A power limit. limit: enforced, default, min, max."""
+
+    gpu: str
+    uuid: str
+    limit: str
+    limit_watts: float
+
+
+class GpuTemperature(Reading, frozen=True):
+    """Temperature of a sensor: core, memory."""
+
+    gpu: str
+    uuid: str
+    sensor: str
+    temperature_celsius: float
+
+
+class GpuTemperatureLimit(Reading, frozen=True):
+    """An absolute limit that the card states. limit: slowdown, shutdown, max."""
+
+    gpu: str
+    uuid: str
+    sensor: str
+    limit: str
+    limit_celsius: float
+
+
+class GpuTemperatureMargin(Reading, frozen=True):
+    """Degrees left to the hardware's own slowdown."""
+
+    gpu: str
+    uuid: str
+    margin_celsius: float
+
+
+class GpuClock(Reading, frozen=True):
+    """A clock now and its highest setting. domain: sm, memory, graphics, video."""
+
+    gpu: str
+    uuid: str
+    domain: str
+    clock_hertz: float | None = None
+    max_hertz: float | None = None
+
+
+class GpuPerformanceState(Reading, frozen=True):
+    """The P-state: 0 is the fastest, 15 the slowest."""
+
+    gpu: str
+    uuid: str
+    performance_state: float
+
+
+# --- GPU: what the agent makes of it -------------------------------------------------------------------
+
+
+class GpuUp(Reading, frozen=True):
+    """1 while the GPU answers; a GPU once seen stays here with 0."""
+
+    gpu: str
+    uuid: str
+    up: float
+
+
+class GpuDown(Reading, frozen=True):
+    """Why a GPU does not answer: lost, reset_required, timeout, permission, unknown."""
+
+    gpu: str
+    uuid: str
+    reason: str
+
+
+class GpuBusy(Reading, frozen=True):
+    """Seconds of use since the agent started; never fall while it runs."""
+
+    gpu: str
+    uuid: str
+    busy_seconds: float | None = None
+    memory_busy_seconds: float | None = None
+
+
+class GpuEnergy(Reading, frozen=True):
+    """Joules since the agent started. method: counter (the driver's), integrated (power over time)."""
+
+    gpu: str
+    uuid: str
+    scope: str
+    method: str
+    energy_joules: float
+
+
+class DriverUp(Reading, frozen=True):
+    """1 while the driver answers, and how many GPUs it shows against how many there should be."""
+
+    up: float
+    gpus_visible: float
+    gpus_expected: float
+
+
+class DriverDown(Reading, frozen=True):
+    """Why the driver does not answer: not_found, not_loaded, version_mismatch, hung, crashed, ..."""
+
+    reason: str
+
+
+class DriverInfo(Reading, frozen=True):
+    """Versions of the driver. simulated: true, false."""
+
+    driver: str
+    nvml: str
+    cuda: str
+    simulated: str
+
+
+# --- Network -------------------------------------------------------------------------------------------
+
+
+class Network(Reading, frozen=True):
+    """An Ethernet interface as the kernel counts it. kind: physical, bond, vlan, bridge, virtual."""
+
+    device: str
+    kind: str
+    receive_bytes: float | None = None
+    transmit_bytes: float | None = None
+    receive_packets: float | None = None
+    transmit_packets: float | None = None
+    receive_errors: float | None = None
+    transmit_errors: float | None = None
+    receive_drops: float | None = None
+    transmit_drops: float | None = None
+    up: float | None = None
+    link_rate_bytes_per_second: float | None = None
+    carrier_changes: float | None = None
+
+
+class NetworkInfo(Reading, frozen=True):
+    """What an interface is, and the bond or bridge that it belongs to (empty: none)."""
+
+    device: str
+    kind: str
+    master: str
+
+
+class Bond(Reading, frozen=True):
+    """Links of a bond that are configured, and that are up."""
+
+    device: str
+    members: float
+    members_up: float
+
+
+class RdmaPort(Reading, frozen=True):
+    """A port of an RDMA device (InfiniBand, RoCE, EFA); bytes, not words."""
+
+    device: str
+    port: str
+    receive_bytes: float | None = None
+    transmit_bytes: float | None = None
+    receive_packets: float | None = None
+    transmit_packets: float | None = None
+    up: float | None = None
+    link_rate_bytes_per_second: float | None = None
+    link_downed: float | None = None
+
+
+class RdmaPortExpectation(Reading, frozen=True):
+    """Whether a port should be up, and the rate it should have; configured, else learnt."""
+
+    device: str
+    port: str
+    expected: float
+    link_rate_bytes_per_second: float | None = None
+
+
+class RdmaPortInfo(Reading, frozen=True):
+    """What an RDMA port is; empty where the kernel does not say."""
+
+    device: str
+    port: str
+    link_layer: str
+    netdev: str
+    rail: str
+    firmware: str
+
+
+class RdmaError(Reading, frozen=True):
+    """An error counter of a port, by the contract's name for it."""
+
+    device: str
+    port: str
+    error: str
+    errors: float
+
+
+class RdmaCongestion(Reading, frozen=True):
+    """A congestion counter of a port. kind: transmit_wait, ecn_marked, cnp_sent, cnp_handled."""
+
+    device: str
+    port: str
+    kind: str
+    events: float
+
+
+# --- Storage -------------------------------------------------------------------------------------------
+
+
+class Disk(Reading, frozen=True):
+    """A whole physical disk, from the kernel's block layer."""
+
+    device: str
+    read_bytes: float
+    written_bytes: float
+    reads_completed: float
+    writes_completed: float
+    read_seconds: float
+    write_seconds: float
+    busy_seconds: float
+    queue_seconds: float
+    in_flight: float
+
+
+class DiskInfo(Reading, frozen=True):
+    """Model and transport (nvme, sata, virtio, ...) of a disk; empty where the kernel does not say."""
+
+    device: str
+    model: str
+    transport: str
+
+
+class MdArray(Reading, frozen=True):
+    """A software RAID array: members that are missing, 0 = whole."""
+
+    array: str
+    degraded: float
+
+
+class Filesystem(Reading, frozen=True):
+    """Space of one mount, in bytes and files. `available` is what an unprivileged user can have."""
+
+    mountpoint: str
+    fstype: str
+    size_bytes: float | None = None
+    available_bytes: float | None = None
+    free_bytes: float | None = None
+    files: float | None = None
+    files_free: float | None = None
+    readonly: float | None = None
+
+
+class FilesystemProbe(Reading, frozen=True):
+    """When a mount answered last (the time stays while it hangs), and how long that took."""
+
+    mountpoint: str
+    fstype: str
+    last_probe_timestamp_seconds: float | None = None
+    probe_duration_seconds: float | None = None
+
+
+# --- Host ----------------------------------------------------------------------------------------------
+
+
+class CpuTime(Reading, frozen=True):
+    """Seconds that all CPUs spent in a mode; guest time is left out of user."""
+
+    mode: str
+    cpu_seconds: float
+
+
+class CpuCount(Reading, frozen=True):
+    """CPUs that are online."""
+
+    cpus: float
+
+
+class Memory(Reading, frozen=True):
+    """Main memory, from /proc/meminfo."""
+
+    total_bytes: float | None = None
+    available_bytes: float | None = None
+    free_bytes: float | None = None
+    cached_bytes: float | None = None
+    dirty_bytes: float | None = None
+    swap_total_bytes: float | None = None
+    swap_free_bytes: float | None = None
+
+
+class MemoryErrors(Reading, frozen=True):
+    """Errors that the memory controllers report (EDAC). type: corrected, uncorrected."""
+
+    type: str
+    errors: float
+
+
+class Load(Reading, frozen=True):
+    """The one-minute load average, and processes that the kernel killed for want of memory."""
+
+    load1: float | None = None
+    oom_kills: float | None = None
+
+
+class Pressure(Reading, frozen=True):
+    """Seconds in which work stood still for want of a resource. kind: some, full."""
+
+    resource: str
+    kind: str
+    pressure_seconds: float
+
+
+class BlockedProcesses(Reading, frozen=True):
+    """Processes in uninterruptible sleep, and how long the oldest has been seen so (0 = none)."""
+
+    processes: float
+    oldest_age_seconds: float
+
+
+class Boot(Reading, frozen=True):
+    """When the machine was started (Unix time)."""
+
+    boot_timestamp_seconds: float
+
+
+class ClockSync(Reading, frozen=True):
+    """The kernel's word on its clock: 1 = disciplined; offset signed."""
+
+    synchronized: float
+    offset_seconds: float
+
+
+# --- The agent about itself ----------------------------------------------------------------------------
+
+
+class BuildInfo(Reading, frozen=True):
+    """Version of the agent; present = the agent is alive."""
+
+    version: str
+    revision: str
+    python: str
+
+
+class CollectorState(Reading, frozen=True):
+    """Whether a collector is good, and how old its newest good reading is."""
+
+    collector: str
+    up: float
+    age_seconds: float
+    stuck_seconds: float
+
+
+class CollectorDuration(Reading, frozen=True):
+    """Passes of a collector and the time that they took together."""
+
+    collector: str
+    duration_sum_seconds: float
+    passes: float
+
+
+class CollectorErrors(Reading, frozen=True):
+    """Failures of a collector or of one of its items, by reason."""
+
+    collector: str
+    reason: str
+    errors: float
+
+
+class DriverHost(Reading, frozen=True):
+    """How often the driver host was started anew."""
+
+    restarts: float
+
+
+class AgentProcess(Reading, frozen=True):
+    """Cost of the agent's own processes. process: agent, driver_host."""
+
+    process: str
+    cpu_seconds: float
+    memory_bytes: float
+
+
+class SeriesCount(Reading, frozen=True):
+    """Series on the page that was rendered last."""
+
+    series: float
+
+
+class SeriesDropped(Reading, frozen=True):
+    """Rows that a table's limit, or the limit of the page, kept off it."""
+
+    table: str
+    dropped: float
+
+
+class ConfigReload(Reading, frozen=True):
+    """1: the newest configuration is in force; 0: the last reload was refused and the old one stands."""
+
+    success: float
+
+
+# --- The snapshot --------------------------------------------------------------------------------------
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Everything published in one tick. Immutable: readers share it and never cause work."""
+
+    tick: int
+    wall_s: float
+    monotonic_s: float
+    readings: Mapping[type[Reading], tuple[Any, ...]]
+
+    def of(self, kind: type[R]) -> tuple[R, ...]:
+        """All readings of one type, in the order in which their source gave them; empty when none."""
+        return self.readings.get(kind, ())
+
+
+EMPTY = Snapshot(tick=0, wall_s=0.0, monotonic_s=0.0, readings={})

@@ -1,0 +1,71 @@
+"""One daemon thread that makes one blocking call at a time.
+
+A call on hardware can hang for ever (a dead mount, a driver in trouble), and a thread inside the kernel
+cannot be ended. So each blocking source has a thread of its own, no second call is queued behind one that
+has not come back, and the thread is a daemon: the process can exit without it. `ThreadPoolExecutor` and
+`asyncio.to_thread` join their threads at exit and would hang with them.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from clusterwatt.clock import Clock
+
+T = TypeVar("T")
+
+
+class Outcome(msgspec.Struct, Generic[T], frozen=True):
+    """How one call ended: its result, or the exception it raised."""
+
+    result: T | None
+    error: Exception | None
+    started_s: float
+    ended_s: float
+
+
+class Worker:
+    """Runs calls one after another on its own thread; at most one is outstanding."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._clock = clock
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._busy_since_s: float | None = None
+        self._thread = threading.Thread(target=self._run, name=f"worker-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def busy_since_s(self) -> float | None:
+        """Monotonic time at which the outstanding call was started; None while there is none."""
+        return self._busy_since_s
+
+    def start(self, call: Callable[[], T], done: Callable[[Outcome[T]], None]) -> bool:
+        """Start `call` and report its outcome to `done`, on the worker's thread.
+
+        Returns False, and does nothing, while an earlier call is outstanding. To be called from one thread
+        only: there is no lock around the check.
+        """
+        if self._busy_since_s is not None:
+            return False
+        started_s = self._busy_since_s = self._clock.monotonic_s()
+
+        def run() -> None:
+            result, error = None, None
+            try:
+                result = call()
+            except Exception as raised:  # the caller decides what a failure means
+                error = raised
+            self._busy_since_s = None
+            done(Outcome(result, error, started_s, self._clock.monotonic_s()))
+
+        self._calls.put(run)
+        return True
+
+    def _run(self) -> None:
+        while True:
+            self._calls.get()()
