@@ -65,12 +65,15 @@ class GpuUse(Reading, frozen=True):
 class GpuIntegrals(Reading, frozen=True):
     """Sums since the driver host began to watch this GPU: seconds of use, joules of integrated power.
 
-    They start again with each driver host; `meters.carry` makes counters of them that never fall.
-    `energy_counter_joules` is the driver's own counter, which starts with the driver.
+    `since_s` is when that was, `read_s` when they were read, both monotonic. They start again with each
+    driver host; `meters.energy` makes counters of them that never fall. `energy_counter_joules` is the
+    driver's own counter, which starts with the driver.
     """
 
     gpu: str
     uuid: str
+    since_s: float
+    read_s: float
     busy_seconds: float | None = None
     memory_busy_seconds: float | None = None
     power_integral_joules: float | None = None

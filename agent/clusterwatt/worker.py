@@ -69,3 +69,20 @@ class Worker:
     def _run(self) -> None:
         while True:
             self._calls.get()()
+
+
+class Countdown:
+    """Calls `done` once, from the thread that brings the count to zero."""
+
+    def __init__(self, count: int, done: Callable[[], None]) -> None:
+        self._count = count
+        self._done = done
+        self._lock = threading.Lock()
+
+    def tick(self) -> None:
+        """Count down by one."""
+        with self._lock:
+            self._count -= 1
+            last = self._count == 0
+        if last:
+            self._done()

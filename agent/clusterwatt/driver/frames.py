@@ -8,7 +8,7 @@ Times are CLOCK_MONOTONIC, which is the same in both processes.
 
 from __future__ import annotations
 
-from typing import BinaryIO
+from typing import IO
 
 import msgspec
 
@@ -96,14 +96,14 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 
 
-def write_message(pipe: BinaryIO, message: msgspec.Struct) -> None:
+def write_message(pipe: IO[bytes], message: msgspec.Struct) -> None:
     """Write one message whole and flush it. Raises OSError when the other side has gone."""
     body = _encoder.encode(message)
     pipe.write(len(body).to_bytes(LENGTH_BYTES, "little") + body)
     pipe.flush()
 
 
-def read_message(pipe: BinaryIO) -> bytes | None:
+def read_message(pipe: IO[bytes]) -> bytes | None:
     """Wait for one message; None at the end of the pipe, also in the middle of a message.
 
     Raises ValueError when the length is impossible: the stream is not ours or has lost its step.

@@ -1,0 +1,282 @@
+"""The agent's end of the pipe to the driver host: starts it, listens to it, looks after it.
+
+The agent never waits for the host. A thread reads its frames; `supervise`, called at every tick, starts and
+replaces it; `readings` gives what is known now. A GPU once seen stays, with `GpuUp` 0 and the reason, also
+while no host runs.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from clusterwatt.clock import Clock
+from clusterwatt.config.model import Driver
+from clusterwatt.driver.frames import DeviceFrame, Frame, HostSettings, read_message, write_message
+from clusterwatt.driver.supervision import Order, Supervision
+from clusterwatt.readings import (
+    DriverDown,
+    DriverHost,
+    DriverInfo,
+    DriverUp,
+    Failure,
+    GpuDown,
+    GpuUp,
+    Reading,
+)
+
+log = logging.getLogger("clusterwatt.driver")
+
+HOST_COMMAND = (sys.executable, "-m", "clusterwatt.driver.host")
+STALE_INTERVALS = 3
+
+
+class HostProcess:
+    """One child process and the thread that listens to it."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        settings: HostSettings,
+        heard: Callable[[HostProcess, Frame], None],
+    ) -> None:
+        self._heard = heard
+        self._decoder = msgspec.msgpack.Decoder(Frame)
+        self._popen = subprocess.Popen(
+            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=True
+        )
+        assert self._popen.stdin is not None
+        with contextlib.suppress(OSError):  # already dead: the listener will see the end
+            write_message(self._popen.stdin, settings)
+        self.pid = self._popen.pid
+        self._listener = threading.Thread(target=self._listen, name="driver-listener", daemon=True)
+        self._listener.start()
+
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status once the process has ended and everything it said was read; negative for a signal."""
+        return None if self._listener.is_alive() else self._popen.poll()
+
+    def ask_to_leave(self) -> None:
+        """Close its input, which forbids further driver calls, and send SIGTERM."""
+        assert self._popen.stdin is not None
+        with contextlib.suppress(OSError):
+            self._popen.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._popen.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        with contextlib.suppress(ProcessLookupError):
+            self._popen.kill()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its end; whether it came."""
+        try:
+            self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        self._listener.join(timeout_s)
+        return True
+
+    def _listen(self) -> None:
+        assert self._popen.stdout is not None
+        with self._popen.stdout as pipe:
+            while True:
+                try:
+                    message = read_message(pipe)
+                    if message is None:
+                        break
+                    self._heard(self, self._decoder.decode(message))
+                except (ValueError, msgspec.MsgspecError) as error:
+                    log.error("driver host sent what is no frame (%s); it will be replaced", error)
+                    self._popen.terminate()
+                    break
+        # The pipe ends with the process, unless it hangs in the kernel while it exits.
+        self._popen.wait()
+
+
+class DriverClient:
+    """Keeps a driver host running and tells what it said last."""
+
+    name = "gpu"
+
+    def __init__(
+        self,
+        settings: HostSettings,
+        driver: Driver,
+        clock: Clock,
+        *,
+        gpus_expected: int = 0,
+        command: Sequence[str] = HOST_COMMAND,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._command = command
+        self._gpus_expected = gpus_expected
+        self._supervision = Supervision(driver)
+        self._process: HostProcess | None = None
+        self._leftover: HostProcess | None = None
+        self._frame: Frame | None = None
+        self._known: dict[str, str] = {}  # uuid -> newest index
+        self._failures: collections.deque[Failure] = collections.deque(maxlen=1000)
+        self._last_good_s: float | None = None
+        self._end_reason = ""
+        self._arrived: Callable[[], None] | None = None
+
+    @property
+    def every_seconds(self) -> float:
+        """Seconds between two frames."""
+        return self._settings.every_seconds
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the driver host; None while none runs."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def restarts(self) -> int:
+        """How often a host was started after the first."""
+        return max(0, self._supervision.starts - 1)
+
+    def age_s(self, now_s: float) -> float | None:
+        """Age of the newest reading of any GPU; None when there was none."""
+        return None if self._last_good_s is None else now_s - self._last_good_s
+
+    def stuck_s(self, now_s: float) -> float:
+        """For how long the longest outstanding driver call has not come back; 0 when none is."""
+        frame = self._frame
+        calls = [] if frame is None else [d.call_since_s for d in frame.devices if d.call_since_s is not None]
+        stuck_s = now_s - min(calls) if calls else 0.0
+        return stuck_s if stuck_s > self._settings.deadline_seconds else 0.0
+
+    def expect_frame(self, arrived: Callable[[], None]) -> bool:
+        """Call `arrived`, from another thread, at the next frame; False when none is to be expected soon."""
+        frame = self._frame
+        fresh = frame is not None and self._clock.monotonic_s() - frame.sent_s < 2 * self.every_seconds
+        self._arrived = arrived if fresh else None
+        return fresh
+
+    def supervise(self) -> None:
+        """Start, replace or leave alone, as the rules say; never blocks."""
+        now_s = self._clock.monotonic_s()
+        if self._leftover is not None and self._leftover.exit_status is not None:
+            self._leftover = None
+            self._supervision.leftover_ended()
+        process = self._process
+        if process is not None:
+            status = process.exit_status
+            if status is not None:
+                self._ended(status, now_s)
+        order = self._supervision.order(now_s)
+        if order is Order.START:
+            self._start(now_s)
+        elif order is not Order.NOTHING and self._process is not None:
+            self._replace(order, self._process)
+
+    def readings(self) -> Iterator[Reading]:
+        """Everything known now: state of driver and GPUs, and the readings that are not stale."""
+        now_s = self._clock.monotonic_s()
+        frame = self._frame
+        fresh = frame is not None and now_s - frame.sent_s <= STALE_INTERVALS * self.every_seconds
+        devices = {device.uuid: device for device in frame.devices} if frame is not None and fresh else {}
+        up = frame is not None and fresh and frame.driver.up
+        visible = sum(1 for device in devices.values() if not self._down_reason(device, now_s)) if up else 0
+        yield DriverUp(up=float(up), gpus_visible=float(visible), gpus_expected=float(self._gpus_expected))
+        if frame is not None and up:
+            yield DriverInfo(
+                driver=frame.driver.driver,
+                nvml=frame.driver.nvml,
+                cuda=frame.driver.cuda,
+                simulated="true" if self._settings.simulate.profile else "false",
+            )
+        else:
+            yield DriverDown(reason=self._driver_down_reason(frame if fresh else None))
+        yield DriverHost(restarts=float(self.restarts))
+        for uuid, gpu in self._known.items():
+            device = devices.get(uuid)
+            reason = "unknown" if device is None else self._down_reason(device, now_s)
+            yield GpuUp(gpu=gpu, uuid=uuid, up=0.0 if reason else 1.0)
+            if reason:
+                yield GpuDown(gpu=gpu, uuid=uuid, reason=reason)
+            elif device is not None:
+                yield from device.readings
+
+    def take_failures(self) -> list[Failure]:
+        """Failures reported since the last call."""
+        return [self._failures.popleft() for _ in range(len(self._failures))]
+
+    def stop(self, timeout_s: float) -> None:
+        """End the host gently; one that does not end within the time is left behind, never killed."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.ask_to_leave()
+            if not process.wait(timeout_s):
+                log.warning("driver host %d does not end; it is left behind", process.pid)
+
+    def _heard(self, process: HostProcess, frame: Frame) -> None:
+        """Take a frame; runs on the listener's thread."""
+        if process is not self._process:
+            return  # said by a host that was given up
+        self._supervision.heard(self._clock.monotonic_s())
+        for device in frame.devices:
+            self._known[device.uuid] = device.gpu
+            if device.readings and (self._last_good_s is None or device.read_s > self._last_good_s):
+                self._last_good_s = device.read_s
+            self._failures.extend(device.failures)
+        if frame.leaving:
+            self._end_reason = frame.leaving
+        elif frame.driver.up:
+            self._end_reason = ""
+        self._frame = frame
+        arrived, self._arrived = self._arrived, None
+        if arrived is not None:
+            arrived()
+
+    def _start(self, now_s: float) -> None:
+        self._supervision.started(now_s)
+        try:
+            self._process = HostProcess(self._command, self._settings, self._heard)
+        except OSError as error:
+            log.error("driver host cannot be started: %s", error)
+            self._end_reason = "crashed"
+            self._supervision.ended(now_s)
+
+    def _ended(self, status: int, now_s: float) -> None:
+        self._process = None
+        self._supervision.ended(now_s)
+        if not self._end_reason:
+            self._end_reason = "crashed"
+            log.warning("driver host ended with status %d; a fresh one will be started", status)
+
+    def _replace(self, order: Order, process: HostProcess) -> None:
+        if order is Order.ASK_TO_LEAVE:
+            self._end_reason = "hung"
+            log.error("driver host %d is silent: no further calls, asked to leave", process.pid)
+            process.ask_to_leave()
+        elif order is Order.KILL:
+            log.error("driver host %d did not leave: killed, as driver.kill_hung allows", process.pid)
+            process.kill()
+        elif order is Order.ABANDON:
+            log.error("driver host %d cannot be ended; it is left alone, a fresh one takes over", process.pid)
+            self._leftover, self._process = process, None
+
+    def _down_reason(self, device: DeviceFrame, now_s: float) -> str:
+        if device.reason:
+            return device.reason
+        return "timeout" if now_s - device.read_s > STALE_INTERVALS * self.every_seconds else ""
+
+    def _driver_down_reason(self, fresh_frame: Frame | None) -> str:
+        if self._supervision.off_reason:
+            return self._supervision.off_reason
+        if fresh_frame is not None and fresh_frame.driver.reason:
+            return fresh_frame.driver.reason
+        return self._end_reason or "starting"
