@@ -28,6 +28,8 @@ FOREIGN_UNITS = re.compile(
 )
 PER_KWH = re.compile(r"_per_kwh$")  # prices and intensities are stated per kWh everywhere: the one exception
 
+MAX_ROWS = 4096  # of one table; a node that has more of anything is not what its owner thinks it is
+
 Kind = Literal["counter", "gauge", "info", "summary"]
 
 
@@ -56,7 +58,10 @@ class LevelBy(msgspec.Struct, frozen=True):
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One family. `name` is without the prefix; `level` is the lowest at which any of its series appears."""
+    """One family. `name` is without the prefix; `level` is the lowest at which any of its series appears.
+
+    `max_rows`: series of the family beyond that number stay off the page and are counted for its `table`.
+    """
 
     name: str
     kind: Kind
@@ -68,6 +73,8 @@ class Metric(msgspec.Struct, frozen=True):
     count_field: str = ""
     by: LevelBy | None = None
     row_level: LevelBy | None = None
+    table: str = ""
+    max_rows: int = MAX_ROWS
 
     @property
     def full_name(self) -> str:
@@ -89,7 +96,7 @@ class Table:
         labels: tuple[str, ...] = (),
         *,
         row_level: LevelBy | None = None,
-        max_rows: int = 4096,
+        max_rows: int = MAX_ROWS,
     ) -> None:
         self.reading = reading
         self.labels = labels
@@ -149,7 +156,18 @@ class Table:
             self._require(by.field)
             level = min(by.levels.values())
         return Metric(
-            name, kind, text, self.labels, level, self.reading, field, count_field, by, self.row_level
+            name,
+            kind,
+            text,
+            self.labels,
+            level,
+            self.reading,
+            field,
+            count_field,
+            by,
+            self.row_level,
+            self.name,
+            self.max_rows,
         )
 
 

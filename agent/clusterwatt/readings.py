@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 
-class Reading(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Reading(msgspec.Struct, frozen=True, array_like=True, tag=True, tag_field="reading"):
     """A fact. Encoded as a tagged array, because GPU readings cross a pipe once a second."""
 
 
