@@ -23,6 +23,7 @@ from clusterwatt.config.model import Driver
 from clusterwatt.driver.frames import DeviceFrame, Frame, HostSettings, read_message, write_message
 from clusterwatt.driver.supervision import Order, Supervision
 from clusterwatt.readings import (
+    CollectorState,
     DriverDown,
     DriverHost,
     DriverInfo,
@@ -128,6 +129,7 @@ class DriverClient:
         self._frame: Frame | None = None
         self._known: dict[str, str] = {}  # uuid -> newest index
         self._failures: collections.deque[Failure] = collections.deque(maxlen=1000)
+        self._born_s = clock.monotonic_s()
         self._last_good_s: float | None = None
         self._end_reason = ""
         self._arrived: Callable[[], None] | None = None
@@ -147,16 +149,19 @@ class DriverClient:
         """How often a host was started after the first."""
         return max(0, self._supervision.starts - 1)
 
-    def age_s(self, now_s: float) -> float | None:
-        """Age of the newest reading of any GPU; None when there was none."""
-        return None if self._last_good_s is None else now_s - self._last_good_s
-
-    def stuck_s(self, now_s: float) -> float:
-        """For how long the longest outstanding driver call has not come back; 0 when none is."""
+    def state(self) -> CollectorState:
+        """How the GPU part fares: up while the driver answers; the age is that of its newest reading."""
+        now_s = self._clock.monotonic_s()
         frame = self._frame
+        fresh = frame is not None and now_s - frame.sent_s <= STALE_INTERVALS * self.every_seconds
         calls = [] if frame is None else [d.call_since_s for d in frame.devices if d.call_since_s is not None]
         stuck_s = now_s - min(calls) if calls else 0.0
-        return stuck_s if stuck_s > self._settings.deadline_seconds else 0.0
+        return CollectorState(
+            collector=self.name,
+            up=float(frame is not None and fresh and frame.driver.up),
+            age_seconds=now_s - (self._born_s if self._last_good_s is None else self._last_good_s),
+            stuck_seconds=stuck_s if stuck_s > self._settings.deadline_seconds else 0.0,
+        )
 
     def expect_frame(self, arrived: Callable[[], None]) -> bool:
         """Call `arrived`, from another thread, at the next frame; False when none is to be expected soon."""

@@ -35,7 +35,7 @@ from clusterwatt.driver.frames import (
     write_message,
 )
 from clusterwatt.nvml.errors import DeviceTrouble, DriverUnavailable, GenerationOver
-from clusterwatt.nvml.session import Device, Enumeration, Session
+from clusterwatt.nvml.session import Device, Enumeration, Session, Versions
 from clusterwatt.readings import Failure
 from clusterwatt.worker import Countdown, Outcome, Worker
 
@@ -54,6 +54,16 @@ class Pass(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """What the driver's thread found: versions when it opened the session, GPUs when it looked for them."""
+
+    versions: Versions | None = None
+    found: Enumeration | None = None
+
+
+GpuPass = tuple[list[HostReading], list[Failure]]
+
+
 class Slot:
     """One GPU, its thread, and its newest pass. The pass is replaced whole, so no lock is needed."""
 
@@ -65,7 +75,7 @@ class Slot:
         self.failures: collections.deque[Failure] = collections.deque(maxlen=1000)
         self.over = ""  # why the generation is over, when this GPU's calls said so
 
-    def take(self, outcome: Outcome[tuple[list[HostReading], list[Failure]]]) -> None:
+    def take(self, outcome: Outcome[GpuPass]) -> None:
         """Keep how a pass ended; runs on the GPU's own thread."""
         error = outcome.error
         if outcome.result is not None:
@@ -107,31 +117,28 @@ class Host:
         self._session = session
         self._clock = clock
         self._driver = Worker("driver", clock)
-        self._state = DriverState(up=False, reason="starting")
-        self._answering = self._state  # the state to go back to when a call that hung has come back
+        self._answers: collections.deque[Outcome[Answer]] = collections.deque()
+        self._versions: Versions | None = None  # known while the session is open
+        self._reason = "starting"
         self._retry_s = FIRST_RETRY_S
         self._open_at_s = 0.0
-        self._searched_s = float("-inf")
+        self._searched_s = 0.0
         self._slots: dict[str, Slot] = {}
         self._count = 0
         self._leaving = ""
-        self._answers: collections.deque[
-            tuple[Callable[[Outcome[Enumeration | None]], None], Outcome[Enumeration | None]]
-        ] = collections.deque()
 
     def tick(self) -> Frame:
         """Read every GPU that is not hanging, wait for them until the deadline, say what is known."""
-        started_s = self._clock.monotonic_s()
-        deadline_s = started_s + self._settings.deadline_seconds
-        self._ask_driver(started_s, deadline_s)
-        if self._state.up:
+        deadline_s = self._clock.monotonic_s() + self._settings.deadline_seconds
+        self._ask_driver(deadline_s)
+        if self._versions is not None:
             self._read_gpus(deadline_s)
         over = next((slot.over for slot in self._slots.values() if slot.over), "")
         if over:
             self._end(over)
         return Frame(
             sent_s=self._clock.monotonic_s(),
-            driver=self._state,
+            driver=self._driver_state(),
             gpus_visible=self._count,
             devices=tuple(slot.frame() for slot in self._slots.values()),
             leaving=self._leaving,
@@ -139,133 +146,132 @@ class Host:
 
     def close(self) -> None:
         """Let go of the driver, unless a call is outstanding: shutting down beside it is not allowed."""
-        busy = [slot.worker.busy_since_s for slot in self._slots.values()]
-        if not self._state.up or any(since is not None for since in busy):
+        if self._versions is None or any(self._hangs(slot.worker) for slot in self._slots.values()):
             return
         done = threading.Event()
         if self._driver.start(self._session.close, lambda _: done.set()):
             done.wait(LEAVE_WITHIN_S)
 
-    def _ask_driver(self, now_s: float, deadline_s: float) -> None:
-        """Open the session, or look for devices, on the driver's thread; take what it answered so far."""
-        if self._driver.busy_since_s is None:
-            if not self._state.up and not self._answers:
-                if now_s >= self._open_at_s:
-                    self._call(self._open, self._opened, deadline_s)
-            elif self._state.up:
+    def _driver_state(self) -> DriverState:
+        """The driver answers while it is open and not everything that was asked of it hangs."""
+        versions = self._versions
+        workers = [slot.worker for slot in self._slots.values()] or [self._driver]
+        if self._leaving:
+            return DriverState(up=False, reason=self._leaving)
+        if all(self._hangs(worker) for worker in workers):
+            return DriverState(up=False, reason="hung")
+        if versions is None:
+            return DriverState(up=False, reason=self._reason)
+        return DriverState(up=True, driver=versions.driver, nvml=versions.nvml, cuda=versions.cuda)
+
+    def _hangs(self, worker: Worker) -> bool:
+        since_s = worker.busy_since_s
+        return since_s is not None and (
+            self._clock.monotonic_s() - since_s >= self._settings.deadline_seconds
+        )
+
+    def _ask_driver(self, deadline_s: float) -> None:
+        """Open the session, or look for GPUs, on the driver's thread; take what it has answered."""
+        now_s = self._clock.monotonic_s()
+        if self._driver.busy_since_s is None and not self._answers:
+            if self._versions is not None:
                 troubled = any(slot.newest.reason for slot in self._slots.values())
                 thorough = troubled or now_s - self._searched_s >= SEARCH_EVERY_S
-                self._call(lambda: self._search(thorough=thorough), self._searched, deadline_s)
+                self._call(lambda: self._search(thorough=thorough), deadline_s)
+            elif now_s >= self._open_at_s:
+                self._call(self._open, deadline_s)
         while self._answers:
-            take, outcome = self._answers.popleft()
-            take(outcome)
-        since_s = self._driver.busy_since_s
-        if since_s is not None and self._clock.monotonic_s() - since_s >= self._settings.deadline_seconds:
-            self._state = DriverState(up=False, reason="hung")
+            self._take(self._answers.popleft())
 
-    def _call(
-        self,
-        call: Callable[[], Enumeration | None],
-        take: Callable[[Outcome[Enumeration | None]], None],
-        deadline_s: float,
-    ) -> None:
+    def _call(self, call: Callable[[], Answer], deadline_s: float) -> None:
         """Make a call on the driver's thread and wait for it until the deadline; its answer is queued."""
         ended = threading.Event()
 
-        def done(outcome: Outcome[Enumeration | None]) -> None:
-            self._answers.append((take, outcome))
+        def done(outcome: Outcome[Answer]) -> None:
+            self._answers.append(outcome)
             ended.set()
 
         if self._driver.start(call, done):
             ended.wait(max(0.0, deadline_s - self._clock.monotonic_s()))
 
-    def _open(self) -> Enumeration:
+    def _open(self) -> Answer:
         self._session.open()
-        return self._session.enumerate()
+        return Answer(self._session.versions(), self._session.enumerate())
 
-    def _search(self, *, thorough: bool) -> Enumeration | None:
-        """Look for devices when their number changed or it is time to look closely; None: nothing changed."""
+    def _search(self, *, thorough: bool) -> Answer:
+        """Look for GPUs when their number changed or it is time to look closely."""
         if not thorough and self._session.count() == self._count:
-            return None
-        return self._session.enumerate()
+            return Answer()
+        return Answer(found=self._session.enumerate())
 
-    def _opened(self, outcome: Outcome[Enumeration | None]) -> None:
-        error = outcome.error
-        if outcome.result is not None:
-            versions = self._session.versions()
-            self._answering = DriverState(
-                up=True, driver=versions.driver, nvml=versions.nvml, cuda=versions.cuda
-            )
-            self._state = self._answering
-            self._retry_s = FIRST_RETRY_S
-            self._adopt(outcome.result)
-        elif isinstance(error, DriverUnavailable):
-            self._unavailable(error.reason, str(error))
+    def _take(self, outcome: Outcome[Answer]) -> None:
+        answer, error = outcome.result, outcome.error
+        if answer is not None:
+            if answer.versions is not None:
+                self._versions, self._retry_s = answer.versions, FIRST_RETRY_S
+            if answer.found is not None:
+                self._adopt(answer.found)
         elif isinstance(error, GenerationOver):
             self._end(error.reason)
+        elif self._versions is None:
+            known = isinstance(error, DriverUnavailable)
+            self._unavailable(
+                error.reason if isinstance(error, DriverUnavailable) else "unknown", error, known
+            )
         else:
-            log.error("driver: %r", error, exc_info=error)
-            self._unavailable("unknown", repr(error))
+            log.error("looking for GPUs failed: %s", error)
 
-    def _unavailable(self, reason: str, detail: str) -> None:
+    def _unavailable(self, reason: str, error: Exception | None, known: bool) -> None:
         if reason == "version_mismatch":
             self._end(reason)  # this process keeps the old library mapped: only a fresh one can do better
             return
-        if self._state.reason != reason:
-            log.warning("driver does not answer: %s (%s); trying again", reason, detail)
-        self._state = DriverState(up=False, reason=reason)
+        if self._reason != reason:
+            log.warning(
+                "driver does not answer: %s (%s); trying again",
+                reason,
+                error,
+                exc_info=None if known else error,
+            )
+        self._reason = reason
         self._open_at_s = self._clock.monotonic_s() + self._retry_s
         self._retry_s = min(self._retry_s * 2, self._settings.retry_seconds)
 
-    def _searched(self, outcome: Outcome[Enumeration | None]) -> None:
-        error = outcome.error
-        if outcome.result is not None:
-            self._adopt(outcome.result)
-        elif isinstance(error, GenerationOver):
-            self._end(error.reason)
-            return
-        elif error is not None:
-            log.error("looking for GPUs failed: %s", error)
-        self._state = self._answering
-
     def _adopt(self, found: Enumeration) -> None:
-        """Give each new GPU a slot, a known one its new handle and index, a vanished one its reason."""
+        """Give each new GPU a slot, a troubled one its new handle, a vanished one its reason."""
         self._searched_s = self._clock.monotonic_s()
         self._count = found.count
-        present = {device.uuid for device in found.devices}
         for device in found.devices:
             slot = self._slots.get(device.uuid)
-            if slot is None or (slot.newest.reason and slot.worker.busy_since_s is None):
-                reader = GpuReader(device, self._clock, slow_seconds=self._settings.slow_seconds)
-                if slot is None:
-                    slot = self._slots[device.uuid] = Slot(device, reader, self._clock)
-                slot.device, slot.reader = device, reader
+            if slot is None:
+                self._slots[device.uuid] = Slot(device, self._reader(device), self._clock)
+            elif slot.worker.busy_since_s is None and (slot.newest.reason or slot.device.gpu != device.gpu):
+                slot.device, slot.reader = device, self._reader(device)
+        present = {device.uuid for device in found.devices}
         for uuid, slot in self._slots.items():
             if uuid not in present and not slot.newest.reason:
                 slot.trouble(found.reasons.get(slot.device.gpu, "lost"), "not among the driver's devices")
 
+    def _reader(self, device: Device) -> GpuReader:
+        return GpuReader(device, self._clock, slow_seconds=self._settings.slow_seconds)
+
     def _read_gpus(self, deadline_s: float) -> None:
         idle = [slot for slot in self._slots.values() if slot.worker.busy_since_s is None]
-        if not idle:
-            return
         all_done = threading.Event()
-        countdown = Countdown(len(idle), all_done.set)
+        countdown = Countdown(len(idle) + 1, all_done.set)
         for slot in idle:
 
-            def done(
-                outcome: Outcome[tuple[list[HostReading], list[Failure]]], slot: Slot = slot
-            ) -> None:
+            def done(outcome: Outcome[GpuPass], slot: Slot = slot) -> None:
                 slot.take(outcome)
                 countdown.tick()
 
             slot.worker.start(slot.reader.read, done)
+        countdown.tick()
         all_done.wait(max(0.0, deadline_s - self._clock.monotonic_s()))
 
     def _end(self, reason: str) -> None:
         if not self._leaving:
             log.warning("driver generation is over: %s; this host ends", reason)
         self._leaving = reason
-        self._state = DriverState(up=False, reason=reason)
 
 
 def simulated_session(settings: HostSettings) -> None:

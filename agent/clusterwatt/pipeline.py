@@ -1,0 +1,143 @@
+"""One tick: start what is due, gather, measure, publish an immutable snapshot.
+
+The first snapshot of a tick is published as soon as everything that was started has answered, at the latest
+after a short while: a slow source must not age the others. What answers later in the tick is published then.
+Nothing here opens a file or a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from clusterwatt.clock import Clock
+from clusterwatt.driver.client import DriverClient
+from clusterwatt.meters.energy import GpuMeter
+from clusterwatt.readings import Failure, GpuIntegrals, GpuPowerLimit, Reading, Snapshot
+from clusterwatt.source import Account, Source, by_type
+from clusterwatt.worker import Countdown
+
+log = logging.getLogger("clusterwatt.pipeline")
+
+CLOSE_AFTER = 0.15  # of an interval: kernel counters then are at most 1.15 intervals old when scraped
+LATE_UNTIL = 0.9
+FAILURES_IN_A_ROW = 3
+
+
+class Pipeline:
+    """Holds the sources and the meters, and publishes a snapshot at each tick."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        driver: DriverClient | None,
+        clock: Clock,
+        publish: Callable[[Snapshot], None],
+        *,
+        every_s: float = 1.0,
+        about_agent: Callable[[], Iterable[Reading]] = tuple,
+    ) -> None:
+        self._sources = sources
+        self._driver = driver
+        self._driver_account = Account("gpu")
+        self._clock = clock
+        self._publish_to = publish
+        self._every_s = every_s
+        self._about_agent = about_agent
+        self._meter = GpuMeter()
+        self._number = 0
+        self.last_tick_s: float | None = None
+
+    def use(self, sources: Sequence[Source], driver: DriverClient | None) -> None:
+        """Go on with other sources from the next tick; meters and totals stay."""
+        self._sources = sources
+        self._driver = driver
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Tick on a fixed grid until told to stop.
+
+        A tick that fails is logged and the next goes on; raises the error after three in a row.
+        """
+        failed = 0
+        while not stop.is_set():
+            try:
+                await self.tick()
+                failed = 0
+            except Exception:
+                failed += 1
+                log.exception("tick failed")
+                if failed == FAILURES_IN_A_ROW:
+                    raise
+            now_s = self._clock.monotonic_s()
+            try:
+                await asyncio.wait_for(stop.wait(), self._every_s - now_s % self._every_s)
+            except asyncio.TimeoutError:
+                continue
+
+    async def tick(self) -> None:
+        """Start what is due and publish what came, once or, when something was late, twice."""
+        started_s = self._clock.monotonic_s()
+        if self._driver is not None:
+            self._driver.supervise()
+        answered = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def all_answered() -> None:
+            loop.call_soon_threadsafe(answered.set)
+
+        # Every source and the driver count once: when they answer, or here when they were not started.
+        countdown = Countdown(len(self._sources) + 1, all_answered)
+        for source in self._sources:
+            if not source.start(started_s, countdown.tick):
+                countdown.tick()
+        if self._driver is None or not self._driver.expect_frame(countdown.tick):
+            countdown.tick()
+        in_time = await self._until(answered, started_s + CLOSE_AFTER * self._every_s)
+        self._publish()
+        if not in_time and await self._until(answered, started_s + LATE_UNTIL * self._every_s):
+            self._publish()
+        self.last_tick_s = self._clock.monotonic_s()
+
+    async def _until(self, event: asyncio.Event, deadline_s: float) -> bool:
+        if event.is_set():
+            return True
+        try:
+            await asyncio.wait_for(event.wait(), max(0.0, deadline_s - self._clock.monotonic_s()))
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    def _publish(self) -> None:
+        now_s = self._clock.monotonic_s()
+        parts: dict[type[Reading], tuple[Any, ...]] = {}
+        for source in self._sources:
+            parts.update(source.fresh(now_s))
+        loose: list[Reading] = []
+        if self._driver is not None:
+            loose.extend(self._from_driver(self._driver))
+        for source in self._sources:
+            loose.extend(source.state(now_s))
+        loose.extend(self._about_agent())
+        parts.update(by_type(loose))
+        self._number += 1
+        self._publish_to(
+            Snapshot(tick=self._number, wall_s=self._clock.wall_s(), monotonic_s=now_s, readings=parts)
+        )
+
+    def _from_driver(self, driver: DriverClient) -> Iterable[Reading]:
+        readings = list(driver.readings())
+        for failure in driver.take_failures():
+            self._driver_account.failed(failure.reason)
+        parts = by_type(readings)
+        integrals: tuple[GpuIntegrals, ...] = parts.get(GpuIntegrals, ())
+        limits: tuple[GpuPowerLimit, ...] = parts.get(GpuPowerLimit, ())
+        for measured in self._meter.measure(integrals, limits):
+            if isinstance(measured, Failure):
+                self._driver_account.failed(measured.reason)
+            else:
+                readings.append(measured)
+        readings.extend(self._driver_account.readings())
+        readings.append(driver.state())
+        return readings

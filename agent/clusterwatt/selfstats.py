@@ -1,0 +1,123 @@
+"""What the agent says about itself, as readings like any other."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+
+import psutil
+
+from clusterwatt import __version__
+from clusterwatt.catalog import CORE, STANDARD, Table
+from clusterwatt.readings import (
+    AgentProcess,
+    BuildInfo,
+    CollectorDuration,
+    CollectorErrors,
+    CollectorState,
+    ConfigReload,
+    DriverHost,
+    Reading,
+    SeriesCount,
+    SeriesDropped,
+)
+
+BUILD = Table(BuildInfo, labels=("version", "revision", "python"))
+STATE = Table(CollectorState, labels=("collector",))
+DURATION = Table(CollectorDuration, labels=("collector",))
+ERRORS = Table(CollectorErrors, labels=("collector", "reason"))
+HOST = Table(DriverHost)
+PROCESS = Table(AgentProcess, labels=("process",))
+SERIES = Table(SeriesCount)
+DROPPED = Table(SeriesDropped, labels=("table",))
+RELOAD = Table(ConfigReload)
+
+METRICS = (
+    BUILD.info("build_info", "Version of the agent; present means alive."),
+    STATE.gauge("collector_up", "1 while the collector's newest pass was good and is not stale.", "up"),
+    STATE.gauge(
+        "collector_age_seconds",
+        "Age of the collector's newest good reading, from the agent's start until the first.",
+        "age_seconds",
+        STANDARD,
+    ),
+    STATE.gauge(
+        "collector_stuck_seconds",
+        "For how long the collector's outstanding call has hung; 0 when none has.",
+        "stuck_seconds",
+        STANDARD,
+    ),
+    DURATION.summary(
+        "collector_duration_seconds",
+        "Passes of the collector and the time they took.",
+        "duration_sum_seconds",
+        "passes",
+        STANDARD,
+    ),
+    ERRORS.counter(
+        "collector_errors_total",
+        "Failures of the collector or of one of its items, by reason.",
+        "errors",
+        STANDARD,
+    ),
+    HOST.counter(
+        "driver_host_restarts_total",
+        "Driver hosts that were started after the first.",
+        "restarts",
+        STANDARD,
+    ),
+    PROCESS.counter(
+        "agent_cpu_seconds_total", "CPU time of the agent's own processes, user and system.", "cpu_seconds"
+    ),
+    PROCESS.gauge("agent_memory_bytes", "Resident memory of the agent's own processes.", "memory_bytes"),
+    SERIES.gauge("series", "Series on the page that was rendered last.", "series"),
+    DROPPED.counter("series_dropped_total", "Rows that a limit kept off the page.", "dropped", CORE),
+    RELOAD.gauge(
+        "config_last_reload_success",
+        "1 while the newest configuration is in force, 0 when the last reload was refused.",
+        "success",
+    ),
+)
+
+
+def build_info() -> BuildInfo:
+    """Version of the agent; the revision is set by whoever builds an image, empty otherwise."""
+    return BuildInfo(
+        version=__version__,
+        revision=os.environ.get("CLUSTERWATT_REVISION", ""),
+        python=platform.python_version(),
+    )
+
+
+class AgentCollector:
+    """CPU time and memory of the agent's processes. The host's may end at any time."""
+
+    name = "agent"
+
+    def __init__(self, driver_host_pid: Callable[[], int | None]) -> None:
+        self._own = psutil.Process()
+        self._driver_host_pid = driver_host_pid
+        self._driver_host: psutil.Process | None = None
+
+    def collect(self) -> Iterator[Reading]:
+        """One reading for each process that runs."""
+        yield self._cost("agent", self._own)
+        pid = self._driver_host_pid()
+        if pid is None:
+            return
+        try:
+            if self._driver_host is None or self._driver_host.pid != pid:
+                self._driver_host = psutil.Process(pid)
+            yield self._cost("driver_host", self._driver_host)
+        except psutil.Error:
+            self._driver_host = None
+
+    def _cost(self, name: str, process: psutil.Process) -> AgentProcess:
+        with process.oneshot():
+            times = process.cpu_times()
+            return AgentProcess(
+                process=name,
+                cpu_seconds=times.user + times.system,
+                memory_bytes=float(process.memory_info().rss),
+            )

@@ -1,0 +1,149 @@
+"""Joules and seconds of use: nothing is counted twice, nothing falls, nothing is invented."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterwatt.meters.energy import GpuMeter
+from clusterwatt.readings import Failure, GpuBusy, GpuEnergy, GpuIntegrals, GpuPowerLimit
+
+A = "GPU-aaaaaaaa-0000-0000-0000-00000000000a"
+
+
+def integrals(
+    read_s: float,
+    *,
+    since_s: float = 0.0,
+    busy: float | None = None,
+    integral: float | None = None,
+    counter: float | None = None,
+) -> GpuIntegrals:
+    return GpuIntegrals(
+        gpu="0",
+        uuid=A,
+        since_s=since_s,
+        read_s=read_s,
+        busy_seconds=busy,
+        power_integral_joules=integral,
+        energy_counter_joules=counter,
+    )
+
+
+class Bench:
+    """A meter and what it said at each step."""
+
+    def __init__(self, limit_watts: float | None = None) -> None:
+        self.meter = GpuMeter()
+        self.limits = [] if limit_watts is None else [GpuPowerLimit("0", A, "max", limit_watts)]
+        self.failures: list[str] = []
+        self.energies: list[GpuEnergy] = []
+        self.busy: list[GpuBusy] = []
+
+    def feed(self, *steps: GpuIntegrals) -> Bench:
+        for step in steps:
+            for reading in self.meter.measure([step], self.limits):
+                if isinstance(reading, Failure):
+                    self.failures.append(reading.reason)
+                elif isinstance(reading, GpuEnergy):
+                    self.energies.append(reading)
+                elif isinstance(reading, GpuBusy):
+                    self.busy.append(reading)
+        return self
+
+    @property
+    def joules(self) -> float:
+        return self.energies[-1].energy_joules
+
+
+def test_the_driver_counter_begins_at_zero_with_the_agent() -> None:
+    bench = Bench().feed(*(integrals(float(s), counter=123_456.0 + 651.0 * s) for s in range(4)))
+    assert [energy.energy_joules for energy in bench.energies] == [0.0, 651.0, 1302.0, 1953.0]
+    assert {energy.method for energy in bench.energies} == {"counter"}
+
+
+def test_g39_a_counter_that_steps_back_once_is_an_anomaly_not_a_fortune() -> None:
+    steps = [
+        integrals(10.0 * at, counter=millijoules / 1000)
+        for at, millijoules in enumerate((3_000_262_144, 3_000_000_000, 3_000_500_000))
+    ]
+    bench = Bench(limit_watts=700.0).feed(*steps)
+    assert bench.failures == ["counter_backwards"]
+    joules = [energy.energy_joules for energy in bench.energies]
+    assert joules == sorted(joules)
+    assert joules[1] == 0.0
+    assert 237.856 <= joules[2] <= 500.0
+
+
+def test_g04_a_card_without_a_counter_is_integrated_and_says_so() -> None:
+    bench = Bench().feed(*(integrals(10.0 * at, integral=450.0 * at) for at in range(361)))
+    assert bench.joules == pytest.approx(162_000.0, rel=0.01)
+    assert {energy.method for energy in bench.energies} == {"integrated"}
+
+
+def test_g34_the_wall_clock_plays_no_part() -> None:
+    bench = Bench().feed(integrals(100.0, counter=1000.0), integrals(110.0, counter=4000.0))
+    assert bench.joules == 3000.0
+
+
+def test_a_jump_that_the_card_cannot_draw_is_refused() -> None:
+    bench = Bench(limit_watts=700.0).feed(
+        integrals(0.0, counter=0.0), integrals(1.0, counter=1e15), integrals(2.0, counter=1e15 + 700)
+    )
+    assert bench.failures == ["counter_jump"]
+    assert bench.joules == 700.0
+
+
+def test_joules_that_the_counter_saw_across_a_gap_are_kept() -> None:
+    bench = Bench(limit_watts=700.0).feed(integrals(0.0, counter=0.0), integrals(600.0, counter=390_000.0))
+    assert bench.joules == 390_000.0
+
+
+def test_a_counter_missed_once_is_not_a_card_without_one() -> None:
+    bench = Bench().feed(
+        integrals(0.0, integral=0.0),
+        integrals(1.0, integral=650.0, counter=9000.0),
+        integrals(2.0, integral=1300.0, counter=9651.0),
+    )
+    assert {energy.method for energy in bench.energies} == {"counter"}
+    assert bench.joules == 651.0
+
+
+def test_a_fresh_host_goes_on_where_the_old_one_ended() -> None:
+    bench = Bench().feed(
+        integrals(1.0, since_s=0.0, busy=1.0, counter=100.0),
+        integrals(2.0, since_s=0.0, busy=2.0, counter=200.0),
+        integrals(9.0, since_s=8.0, busy=0.5, counter=900.0),
+        integrals(10.0, since_s=8.0, busy=1.5, counter=1000.0),
+    )
+    assert [busy.busy_seconds for busy in bench.busy] == [1.0, 2.0, 2.5, 3.5]
+    assert bench.joules == 900.0
+
+
+def test_the_same_reading_taken_twice_counts_once() -> None:
+    step = integrals(1.0, busy=1.0, counter=100.0)
+    bench = Bench().feed(integrals(0.0, busy=0.0, counter=0.0), step, step, step)
+    assert bench.joules == 100.0
+    assert bench.busy[-1].busy_seconds == 1.0
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.1, 100.0), st.floats(0.0, 1e9), st.floats(0.0, 1e6), st.booleans()),
+        max_size=50,
+    )
+)
+def test_totals_never_fall_whatever_the_driver_says(
+    steps: list[tuple[float, float, float, bool]],
+) -> None:
+    bench, now_s, since_s = Bench(limit_watts=700.0), 0.0, 0.0
+    for seconds, counter, busy, fresh_host in steps:
+        now_s += seconds
+        since_s = now_s if fresh_host else since_s
+        bench.feed(integrals(now_s, since_s=since_s, busy=busy, counter=counter))
+    joules = [energy.energy_joules for energy in bench.energies]
+    seconds_busy = [busy.busy_seconds or 0.0 for busy in bench.busy]
+    assert joules == sorted(joules)
+    assert seconds_busy == sorted(seconds_busy)
+    assert bench.joules <= 700.0 * 1.2 * max(now_s, len(steps)) if bench.energies else True
