@@ -1,0 +1,57 @@
+# What people and CI do with this repository; `make` alone lists it.
+
+PYTHON ?= python3
+LISTEN ?= 127.0.0.1:10777
+FULL   ?= 0
+
+VENV := .venv
+BIN  := $(VENV)/bin
+RUNNABLE := $(VENV)/made-to-run
+READY    := $(VENV)/made-to-develop
+
+LOAD_NVML := import ctypes; ctypes.CDLL("libnvidia-ml.so.1")
+
+.DEFAULT_GOAL := help
+.PHONY: help run check bench clean
+
+help: ## List the targets
+	@echo "make TARGET [PYTHON=$(PYTHON)] [LISTEN=$(LISTEN)] [FULL=1]"
+	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' Makefile
+
+run: $(RUNNABLE) ## Install into .venv and start the agent; without an NVIDIA driver, with simulated GPUs
+	@if [ -e /proc/driver/nvidia/version ] || $(BIN)/python -c '$(LOAD_NVML)' 2>/dev/null; then \
+	  exec $(BIN)/clusterwatt run --listen $(LISTEN); \
+	else \
+	  echo "No NVIDIA driver on this machine: simulating 8 x H100. Network, disks and host are real."; \
+	  exec $(BIN)/clusterwatt run --listen $(LISTEN) --simulate h100; \
+	fi
+
+check: $(READY) ## Format, lint, types, layers, tests on every Python here, end to end; FULL=1 leaves nothing out
+	@$(BIN)/python -m tests.tools.check $(if $(filter 1,$(FULL)),--full)
+
+bench: $(READY) ## Measure CPU, memory, first page and scrape times of the agent
+	@$(BIN)/python -m benchmarks.agent
+
+clean: ## Remove what was made here: environments, caches
+	rm -rf $(VENV) .venv-3.* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(RUNNABLE): EXTRAS :=
+$(READY): EXTRAS := [dev]
+
+# An environment that is half made, or of another Python, is made anew. The file `half-made` is there while
+# pip works: pip cannot tell what a break in the middle left behind.
+$(RUNNABLE) $(READY): pyproject.toml
+	@$(PYTHON) -c '' 2>/dev/null || { \
+	  echo "$(PYTHON) is missing: sudo apt-get install -y python3 python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "$(PYTHON) is older than 3.10: sudo apt-get install -y python3.12-venv, then PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make environments: sudo apt-get install -y $(notdir $(PYTHON))-venv"; exit 1; }
+	@version=$$($(PYTHON) -c 'import sys; print("(python %d.%d)" % sys.version_info[:2])'); \
+	if [ -e $(VENV)/half-made ] || ! $(BIN)/python -m pip --version 2>/dev/null | grep -qF "$$version"; then \
+	  echo "Making $(VENV) with $(PYTHON)"; \
+	  rm -rf $(VENV); $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; \
+	fi
+	@echo "Installing clusterwatt$(EXTRAS) into $(VENV)"; touch $(VENV)/half-made
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(EXTRAS)' || { rm -rf $(VENV); exit 1; }
+	@rm $(VENV)/half-made; touch $@

@@ -1,0 +1,40 @@
+"""Programs that are not Python's: `make check` fetches them, a test is left out where they could not be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.tools import apt
+
+
+def _program(name: str) -> Path:
+    path = apt.find(name)
+    if path is None:
+        pytest.skip(f"{name} is not here: `python -m tests.tools.apt {name}` fetches it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """Prometheus' own checker of pages and rules."""
+    return _program("promtool")
+
+
+@pytest.fixture(scope="session")
+def prometheus_program() -> Path:
+    """Debian's Prometheus."""
+    return _program("prometheus")
+
+
+@pytest.fixture(scope="session")
+def node_exporter_program() -> Path:
+    """Debian's node_exporter."""
+    return _program("node_exporter")
+
+
+@pytest.fixture(scope="session")
+def chromium_program() -> Path:
+    """Debian's Chromium."""
+    return _program("chromium")

@@ -1,0 +1,153 @@
+"""`make check`: every check in turn, all failures at the end, and what could not be checked here.
+
+With `--full` nothing may be left out: a program that cannot be had, or a test that skips, is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from tests.tools import apt, pythons
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+SOURCES = ("agent", "tests", "benchmarks")
+PROGRAMS = ("promtool", "prometheus", "node_exporter")
+PROGRAMS_FULL = (*PROGRAMS, "chromium")
+STEP_TIMEOUT_S = 900
+
+PYTEST = ("-m", "pytest", "--quiet", "-rs", "--durations=3", "--durations-min=5")
+PARALLEL = ("-n", "2")
+CLOSING_LINE = re.compile(r"^=* ?\d+ (passed|failed|skipped|error|deselected).* in [\d.]+s.*$", re.MULTILINE)
+SKIP_LINE = re.compile(r"^SKIPPED \[\d+\] (?P<where>\S+): (?P<why>.*)$", re.MULTILINE)
+
+
+@dataclass
+class Report:
+    """What has been found so far."""
+
+    failed: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command that succeeds or fails."""
+
+    name: str
+    command: tuple[str | Path, ...]
+
+
+def static_steps() -> Iterator[Step]:
+    """What is checked without running the agent."""
+    yield Step("format", (BIN / "ruff", "format", "--check", *SOURCES))
+    yield Step("lint", (BIN / "ruff", "check", *SOURCES))
+    yield Step("types", (BIN / "mypy",))
+    yield Step("layers", (BIN / "lint-imports", "--no-cache"))
+
+
+def unit_step(python: Path, version: str, *, full: bool) -> Step:
+    """Unit tests, golden pages and rules on one interpreter."""
+    marks = "not e2e" if full else "not e2e and not full"
+    return Step(f"unit tests, Python {version}", (python, *PYTEST, *PARALLEL, "-m", marks))
+
+
+def end_to_end_step(*, full: bool) -> Step:
+    """The real agent among real servers; one test at a time, because they measure rates and times."""
+    marks = "e2e" if full else "e2e and not full"
+    return Step("end to end", (sys.executable, *PYTEST, "-m", marks, "tests/e2e"))
+
+
+def run_step(step: Step, report: Report) -> None:
+    """Run it; its output is shown when it fails, pytest's closing line always."""
+    started_s = time.monotonic()
+    try:
+        done = subprocess.run(
+            step.command,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=STEP_TIMEOUT_S,
+            check=False,
+        )
+        good, output = done.returncode == 0, done.stdout
+    except subprocess.TimeoutExpired as error:
+        good, output = False, f"{(error.stdout or b'').decode()}\nno end after {STEP_TIMEOUT_S} s"
+    say(step.name, good=good, started_s=started_s)
+    closing = CLOSING_LINE.search(output)
+    if not good:
+        report.failed.append(step.name)
+        print(output, flush=True)
+    elif closing:
+        print(closing.group(), flush=True)
+    for skip in SKIP_LINE.finditer(output):
+        report.left_out.append(f"{step.name}: {skip['where']}: {skip['why']}")
+
+
+def attempt(name: str, report: Report, get: Callable[[], Path]) -> Path | None:
+    """Get something that the checks need; when it cannot be had, they go on without it."""
+    started_s = time.monotonic()
+    try:
+        path = get()
+    except (apt.Unavailable, subprocess.CalledProcessError) as error:
+        complaint = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+        report.left_out.append(f"{name}: {(complaint.strip() or str(error)).splitlines()[-1]}")
+        say(name, good=False, started_s=started_s)
+        return None
+    say(name, good=True, started_s=started_s)
+    return path
+
+
+def say(name: str, *, good: bool, started_s: float) -> None:
+    """One line for each step, as soon as it is done."""
+    print(f"{'ok  ' if good else 'FAIL'} {name} ({time.monotonic() - started_s:.1f} s)", flush=True)
+
+
+def check(*, full: bool) -> Report:
+    """Run all steps, whatever fails on the way."""
+    report = Report()
+    for step in static_steps():
+        run_step(step, report)
+    for name in PROGRAMS_FULL if full else PROGRAMS:
+        attempt(name, report, partial(apt.fetch, name))
+    version = f"3.{sys.version_info.minor}"
+    run_step(unit_step(Path(sys.executable), version, full=full), report)
+    for version, python in pythons.others().items():
+        name = f"environment, Python {version}"
+        made = attempt(name, report, partial(pythons.environment, version, python))
+        if made:
+            run_step(unit_step(made, version, full=False), report)
+    run_step(end_to_end_step(full=full), report)
+    return report
+
+
+def main() -> int:
+    """Run the checks; 0 when all that could be checked is good."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="nothing may be left out")
+    full = parser.parse_args().full
+    started_s = time.monotonic()
+    report = check(full=full)
+    if report.left_out:
+        print("\nLeft out:", *report.left_out, sep="\n  ")
+    if report.failed:
+        print("\nFailed:", *report.failed, sep="\n  ")
+    bad = bool(report.failed) or (full and bool(report.left_out))
+    if full and report.left_out:
+        print("\nFULL=1 allows nothing to be left out.")
+    print(f"\n{'FAILED' if bad else 'All good'} after {time.monotonic() - started_s:.0f} s")
+    return int(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
