@@ -59,6 +59,9 @@ class HostProcess:
             write_message(self._popen.stdin, settings)
         self.pid = self._popen.pid
         self._listener = threading.Thread(target=self._listen, name="driver-listener", daemon=True)
+
+    def listen(self) -> None:
+        """Begin to listen; apart from the start, so that the owner knows the process before its first frame."""
         self._listener.start()
 
     @property
@@ -68,9 +71,7 @@ class HostProcess:
 
     def ask_to_leave(self) -> None:
         """Close its input, which forbids further driver calls, and send SIGTERM."""
-        assert self._popen.stdin is not None
-        with contextlib.suppress(OSError):
-            self._popen.stdin.close()
+        self._close_input()
         with contextlib.suppress(ProcessLookupError):
             self._popen.send_signal(signal.SIGTERM)
 
@@ -103,6 +104,12 @@ class HostProcess:
                     break
         # The pipe ends with the process, unless it hangs in the kernel while it exits.
         self._popen.wait()
+        self._close_input()
+
+    def _close_input(self) -> None:
+        assert self._popen.stdin is not None
+        with contextlib.suppress(OSError):
+            self._popen.stdin.close()
 
 
 class DriverClient:
@@ -249,7 +256,8 @@ class DriverClient:
     def _start(self, now_s: float) -> None:
         self._supervision.started(now_s)
         try:
-            self._process = HostProcess(self._command, self._settings, self._heard)
+            process = self._process = HostProcess(self._command, self._settings, self._heard)
+            process.listen()
         except OSError as error:
             log.error("driver host cannot be started: %s", error)
             self._end_reason = "crashed"
