@@ -1,0 +1,393 @@
+"""The NVIDIA driver through its binding (package nvidia-ml-py): a session and the GPUs in it.
+
+The only importer of `pynvml` but for the simulation, which replaces the library below it. Every driver call
+goes through `Session.call`. What the driver answers is judged by `nvml.errors`.
+
+A session is one generation of NVML: the library stays mapped once it is loaded (`nvmlShutdown` does not unmap
+it), so after a driver upgrade only a fresh process loads the new one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import logging
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pynvml
+
+from clusterwatt.clock import Clock
+from clusterwatt.nvml.constants import FIELD_MEMORY_TEMPERATURE, Field
+from clusterwatt.nvml.errors import (
+    FUNCTION_NOT_FOUND,
+    GPU_NOT_FOUND,
+    INSUFFICIENT_SIZE,
+    UNDECODABLE,
+    DeviceTrouble,
+    DriverUnavailable,
+    GenerationOver,
+    Meaning,
+    Refused,
+    described,
+    device_reason,
+    open_reason,
+    ruling,
+)
+from clusterwatt.readings import Failure
+
+log = logging.getLogger("clusterwatt.nvml")
+
+# Members of the value union by nvmlValueType_t.
+UNION_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+# "Not available" is all ones in the width of the value.
+NOT_AVAILABLE = {"uiVal": 0xFFFFFFFF, "ulVal": 0xFFFFFFFFFFFFFFFF, "ullVal": 0xFFFFFFFFFFFFFFFF}
+LAST_UNTYPED_FIELD = 31  # NVML does not set the value type of ids 1 to 31: unsigned, 64 bits
+
+SAMPLES_AT_ONCE = 256  # the ring buffers hold about 100
+MOST_SAMPLES = 1 << 16
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """Versions as people know them; empty where the driver does not tell."""
+
+    driver: str
+    nvml: str
+    cuda: str
+
+
+class Enumeration(msgspec.Struct, frozen=True):
+    """GPUs in the order of their index, and by index text why others could not be opened."""
+
+    count: int
+    devices: tuple[Device, ...]
+    reasons: Mapping[str, str]
+
+
+class Samples(NamedTuple):
+    """What a ring buffer of the driver holds beyond a time: values, oldest first, and the newest time."""
+
+    values: tuple[float, ...]
+    newest_us: int
+
+
+class Session:
+    """One NVML generation. `took` is told the name and the seconds of every driver call, on its thread.
+
+    `open`, `count`, `enumerate` and `close` belong to one thread; each device may have another.
+    """
+
+    def __init__(
+        self,
+        *,
+        simulated: bool = False,
+        clock: Clock | None = None,
+        took: Callable[[str, float], None] | None = None,
+    ) -> None:
+        self.simulated = simulated
+        self.calls = 0
+        self._clock = clock
+        self._took = took
+        self._lock = threading.Lock()
+        self._devices: dict[str, Device] = {}
+        self._versions = Versions("", "", "")
+
+    def open(self) -> None:
+        """Load the library and start NVML. Raises DriverUnavailable; may be tried again."""
+        if not hasattr(pynvml, "_nvmlGetFunctionPointer"):
+            raise DriverUnavailable(
+                "wrong_binding",
+                f"the module pynvml at {pynvml.__file__} is not NVIDIA's: another package has taken its "
+                "name. Uninstall that package (often pynvml) and install nvidia-ml-py again",
+            )
+        try:
+            self.call("nvmlInit")
+            self._versions = Versions(
+                driver=self._text("nvmlSystemGetDriverVersion"),
+                nvml=self._text("nvmlSystemGetNVMLVersion"),
+                cuda=self._cuda_version(),
+            )
+        except Refused as refused:
+            raise DriverUnavailable(open_reason(refused.code), str(refused)) from refused
+
+    def versions(self) -> Versions:
+        """Versions that the driver stated when it was opened; makes no call."""
+        return self._versions
+
+    def count(self) -> int:
+        """How many GPUs the driver has, also such as may not be opened.
+
+        Raises GenerationOver or DriverUnavailable.
+        """
+        try:
+            return int(self.call("nvmlDeviceGetCount"))
+        except Refused as refused:
+            self._raise_if_over(refused)
+            if refused.code == GPU_NOT_FOUND:
+                return 0
+            raise DriverUnavailable(open_reason(refused.code), str(refused)) from refused
+
+    def enumerate(self) -> Enumeration:
+        """Open every GPU, each on its own: by index, because a search by UUID fails when any GPU is lost.
+
+        A GPU met before keeps its `Device`, with a new handle and perhaps a new index.
+        Raises as `count` does.
+        """
+        count = self.count()
+        devices: list[Device] = []
+        reasons: dict[str, str] = {}
+        for index in range(count):
+            try:
+                handle = self.call("nvmlDeviceGetHandleByIndex", index)
+                uuid = _decoded(self.call("nvmlDeviceGetUUID", handle, undecoded=True))
+            except Refused as refused:
+                self._raise_if_over(refused)
+                reasons[str(index)] = device_reason(refused.code)
+                continue
+            device = self._devices.setdefault(uuid, Device(self, uuid))
+            device.handle, device.gpu = handle, str(index)
+            devices.append(device)
+        return Enumeration(count, tuple(devices), reasons)
+
+    def close(self) -> None:
+        """End NVML; the driver may be unloaded once no process has it open."""
+        try:
+            self.call("nvmlShutdown")
+        except Refused as refused:
+            log.debug("%s", refused)
+
+    def call(self, name: str, *arguments: Any, undecoded: bool = False) -> Any:
+        """Make one driver call. Raises Refused, and nothing else that driver or binding raise.
+
+        `undecoded`: leave text as the bytes that the driver gave, where the binding would decode them.
+        """
+        function = getattr(pynvml, name, None)
+        if function is None:
+            raise Refused(name, FUNCTION_NOT_FOUND)  # the binding is older than the function
+        return self._timed(name, inspect.unwrap(function) if undecoded else function, arguments)
+
+    def raw_call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the library itself, where the binding's own wrapper calls it twice."""
+        find = pynvml._nvmlGetFunctionPointer  # noqa: SLF001 - the binding's own way to a function
+        code = self._timed(name, lambda: find(name)(*arguments), ())
+        if code != 0:
+            raise Refused(name, code)
+
+    def _timed(self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        with self._lock:  # "+= 1" is not atomic, and each GPU has its thread
+            self.calls += 1
+        started_s = self._clock.monotonic_s() if self._clock else 0.0
+        try:
+            return function(*arguments)
+        except pynvml.NVMLError as error:
+            raise Refused(name, int(error.value)) from None
+        except pynvml.NVMLLibraryMismatchError:  # not an NVMLError: an unversioned function that is missing
+            raise Refused(name, FUNCTION_NOT_FOUND) from None
+        except UnicodeDecodeError:
+            raise Refused(name, UNDECODABLE) from None
+        finally:
+            if self._took and self._clock:
+                self._took(name, self._clock.monotonic_s() - started_s)
+
+    def _text(self, name: str) -> str:
+        try:
+            return _decoded(self.call(name, undecoded=True))
+        except Refused as refused:
+            self._raise_if_over(refused)
+            return ""
+
+    def _cuda_version(self) -> str:
+        # _v2 asks libcuda, which is missing where only the utility capability is mounted.
+        for name in ("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"):
+            try:
+                version = int(self.call(name))
+            except Refused as refused:
+                self._raise_if_over(refused)
+            else:
+                return f"{version // 1000}.{version % 1000 // 10}"
+        return ""
+
+    def _raise_if_over(self, refused: Refused) -> None:
+        what = ruling(refused.code)
+        if what.meaning is Meaning.GENERATION:
+            raise GenerationOver(what.reason, str(refused)) from refused
+
+
+class Device:
+    """One GPU, and the memory of what it does not offer, which lasts as long as the session.
+
+    A quantity is a function with its arguments, or a field with its scope. One that was never answered and is
+    refused as not offered is not asked for again. One that was answered before is: a GPU that enters MIG mode
+    stops to offer utilisation, and offers it again afterwards.
+
+    Belongs to one thread at a time. `failures` gathers what is worth counting; its reader empties it.
+    """
+
+    def __init__(self, session: Session, uuid: str) -> None:
+        self.uuid = uuid
+        self.gpu = ""
+        self.handle: Any = None
+        self.simulated = session.simulated
+        self.failures: list[Failure] = []
+        self.answers = 0
+        self.last_refusal = 0
+        self._session = session
+        self._offered: set[tuple[object, ...]] = set()
+        self._lacking: set[tuple[object, ...]] = set()
+        self._sample_buffers: dict[int, Any] = {}
+
+    def ask(self, function: str, *arguments: int) -> Any:
+        """What the driver answers; None when the card does not offer it or there is nothing to say now.
+
+        Raises DeviceTrouble when the GPU does not answer at all, GenerationOver when nothing does.
+        """
+        quantity = (function, *arguments)
+        return self._asked(quantity, lambda: self._session.call(function, self.handle, *arguments))
+
+    def ask_first(self, *forms: tuple[Any, ...]) -> Any:
+        """Ask in the first form that is offered: newer functions first, then those that they replace."""
+        for form in forms:
+            answer = self.ask(*form)
+            if answer is not None or not self.lacks(*form):
+                return answer
+        return None
+
+    def lacks(self, *quantity: object) -> bool:
+        """Whether a quantity was refused as not offered."""
+        return quantity in self._lacking
+
+    def text(self, function: str) -> str | None:
+        """Ask for a text; bytes that are not UTF-8 become U+FFFD. None as in `ask`."""
+        answer = self._asked((function,), lambda: self._session.call(function, self.handle, undecoded=True))
+        return None if answer is None else _decoded(answer)
+
+    def fields(self, wanted: Sequence[Field]) -> dict[Field, float]:
+        """Values of the fields that have one now. Raises as `ask` does.
+
+        Fields that are known to be offered share a call. A field that is new is asked alone first: beside one
+        that a driver does not know, others have come back empty (NVIDIA/DCGM#265).
+        """
+        batches = [[field] for field in wanted if field not in self._offered and field not in self._lacking]
+        together = [field for field in wanted if field in self._offered]
+        if together:
+            batches.append(together)
+        values: dict[Field, float] = {}
+        for batch in batches:
+            values.update(self._batch(batch))
+        return values
+
+    def samples(self, kind: int, since_us: int) -> Samples | None:
+        """What a ring buffer holds beyond `since_us` (the clock of the driver's samples); None when nothing.
+
+        Raises as `ask` does.
+        """
+        answer: Samples | None = self._asked(
+            ("nvmlDeviceGetSamples", kind), lambda: self._samples(kind, since_us)
+        )
+        return answer if answer and answer.values else None
+
+    def take_failures(self) -> list[Failure]:
+        """Failures since the last call."""
+        taken, self.failures = self.failures, []
+        return taken
+
+    def _asked(self, quantity: tuple[object, ...], call: Callable[[], Any]) -> Any:
+        if quantity in self._lacking:
+            return None
+        try:
+            answer = call()
+        except Refused as refused:
+            self._judge(quantity, str(refused), refused.code)
+            return None
+        self._offered.add(quantity)
+        self.answers += 1
+        return answer
+
+    def _judge(self, quantity: tuple[object, ...], detail: str, code: int) -> None:
+        what = ruling(code)
+        self.last_refusal = code
+        if what.meaning is Meaning.GENERATION:
+            raise GenerationOver(what.reason, detail)
+        if what.meaning is Meaning.DEVICE:
+            raise DeviceTrouble(what.reason, detail)
+        if what.meaning is Meaning.FAILED:
+            self.failures.append(Failure(item=self.uuid, reason=what.reason, detail=detail))
+        elif what.meaning is Meaning.NOT_OFFERED and quantity not in self._offered:
+            self._lacking.add(quantity)
+            log.debug("GPU %s (%s) does not offer %s: %s", self.gpu, self.uuid, quantity, detail)
+
+    def _batch(self, batch: Sequence[Field]) -> dict[Field, float]:
+        values: dict[Field, float] = {}
+        try:
+            entries = self._session.call("nvmlDeviceGetFieldValues", self.handle, batch)
+        except Refused as refused:
+            self._judge(batch[0], str(refused), refused.code)
+            return values
+        for field, entry in zip(batch, entries, strict=True):
+            if entry.nvmlReturn != 0:
+                self._judge(field, described(f"field {field}", entry.nvmlReturn), entry.nvmlReturn)
+                continue
+            self._offered.add(field)
+            self.answers += 1
+            value = _field_value(entry)
+            if value is not None:
+                values[field] = value
+        return values
+
+    def _samples(self, kind: int, since_us: int) -> Samples:
+        # The binding asks for the size first, so each reading costs two calls. The buffer is kept instead.
+        buffer = self._sample_buffers.get(kind)
+        size = SAMPLES_AT_ONCE if buffer is None else len(buffer)
+        while True:
+            if buffer is None:
+                buffer = self._sample_buffers[kind] = (pynvml.c_nvmlSample_t * size)()
+            value_type, count = ctypes.c_uint(), ctypes.c_uint(size)
+            try:
+                self._session.raw_call(
+                    "nvmlDeviceGetSamples",
+                    self.handle,
+                    ctypes.c_uint(kind),
+                    ctypes.c_ulonglong(since_us),
+                    ctypes.byref(value_type),
+                    ctypes.byref(count),
+                    buffer,
+                )
+                break
+            except Refused as refused:
+                if refused.code != INSUFFICIENT_SIZE or size >= MOST_SAMPLES:
+                    raise
+                size, buffer = size * 2, None
+        newest_us = since_us
+        values = []
+        for sample in buffer[: min(count.value, size)]:
+            value = _union_value(sample.sampleValue, value_type.value)
+            if sample.timeStamp > since_us and value is not None:
+                values.append(value)
+                newest_us = max(newest_us, sample.timeStamp)
+        return Samples(tuple(values), newest_us)
+
+
+def _decoded(text: bytes | str) -> str:
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+
+
+def _field_value(entry: Any) -> float | None:
+    value_type = entry.valueType
+    if entry.fieldId <= LAST_UNTYPED_FIELD:
+        value_type = UNION_MEMBERS.index("ullVal")
+    elif entry.fieldId == FIELD_MEMORY_TEMPERATURE[0]:
+        value_type = UNION_MEMBERS.index("uiVal")  # r545 says double for it, and means unsigned int
+    return _union_value(entry.value, value_type)
+
+
+def _union_value(union: Any, value_type: int) -> float | None:
+    if value_type >= len(UNION_MEMBERS):
+        return None
+    member = UNION_MEMBERS[value_type]
+    value = getattr(union, member)
+    if value == NOT_AVAILABLE.get(member) or not math.isfinite(value):
+        return None
+    return float(value)
