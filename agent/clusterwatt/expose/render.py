@@ -1,0 +1,187 @@
+"""A snapshot as a page for Prometheus, in the text format 0.0.4 or in OpenMetrics 1.0.
+
+Specified by https://prometheus.io/docs/instrumenting/exposition_formats/ and
+https://prometheus.io/docs/specs/om/open_metrics_spec/. Identities are gauges in both formats: as OpenMetrics
+`info` their metadata would stand under a name without `_info`, which no query has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isfinite
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from clusterwatt.catalog import Level, Metric, selector
+from clusterwatt.readings import Reading, Snapshot
+
+TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+NOT_UNICODE = re.compile("[\ud800-\udfff]")  # os.fsdecode makes these of bytes that are not UTF-8
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A rendered page; how many series it has, and how many were kept off it, by table."""
+
+    body: bytes
+    series: int
+    dropped: Mapping[str, int]
+
+
+class Renderer:
+    """Renders snapshots with the families of a catalogue, in its order, as far as a profile allows.
+
+    A series is left out when its reading has no value, a value that is not finite, or a level above the
+    profile. It is dropped, and counted, when its name and labels are on the page already, when its family has
+    `max_rows` rows or the page `max_series` series. Belongs to one thread: label texts are kept.
+    """
+
+    def __init__(
+        self, catalog: Sequence[Metric], profile: str, families: Mapping[str, bool], max_series: int
+    ) -> None:
+        self._max_series = max_series
+        self._tables: dict[tuple[type[Reading], tuple[str, ...]], _Rows] = {}
+        self._families: list[_Family] = []
+        highest = selector(profile, families)
+        for metric in catalog:
+            level = highest(metric)
+            if level is not None:
+                table = (metric.reading, metric.labels)
+                rows = self._tables.setdefault(table, _Rows(*table))
+                self._families.append(_Family(metric, level, rows))
+        names = Counter(name for family in self._families for name, _ in family.samples)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise ValueError(f"two families have series of one name: {', '.join(twice)}")
+
+    def render(self, snapshot: Snapshot, *, openmetrics: bool) -> Page:
+        """The page of one snapshot."""
+        for rows in self._tables.values():
+            rows.take(snapshot)
+        page: list[str] = []
+        dropped: Counter[str] = Counter()
+        series = 0
+        for family in self._families:
+            texts = family.texts(self._max_series - series, dropped)
+            if texts:
+                series += len(texts) * len(family.samples)
+                page.append(family.openmetrics_header if openmetrics else family.text_header)
+                page += texts
+        if openmetrics:
+            page.append("# EOF\n")
+        return Page("".join(page).encode(), series, dropped)
+
+
+class _Rows:
+    """The readings of one type, each with the text of its labels.
+
+    Label sets hardly change between two ticks: the texts of the last page are kept, and only those.
+    """
+
+    def __init__(self, reading: type[Reading], labels: tuple[str, ...]) -> None:
+        self._reading = reading
+        self._labels = tuple(sorted(labels))
+        self._values_of = attrgetter(*self._labels) if labels else None
+        self._known: dict[Any, str] = {}
+        self._rows: list[tuple[Reading, str]] = []
+
+    def __iter__(self) -> Iterator[tuple[Reading, str]]:
+        return iter(self._rows)
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Take the readings of this snapshot."""
+        readings = snapshot.of(self._reading)
+        if self._values_of is None:
+            self._rows = [(reading, " ") for reading in readings]
+            return
+        known, self._known, self._rows = self._known, {}, []
+        for reading in readings:
+            values = self._values_of(reading)
+            text = self._known[values] = known.get(values) or self._text(values)
+            self._rows.append((reading, text))
+
+    def _text(self, values: Any) -> str:
+        if len(self._labels) == 1:  # an attrgetter of one name gives no tuple
+            values = (values,)
+        pairs = (f'{label}="{_escaped(value)}"' for label, value in zip(self._labels, values, strict=True))
+        return "{" + ",".join(pairs) + "} "
+
+
+class _Family:
+    """One family: its headers, and its series out of the rows of its table."""
+
+    def __init__(self, metric: Metric, highest: Level, rows: _Rows) -> None:
+        name = metric.full_name
+        kind = "gauge" if metric.kind == "info" else metric.kind
+        text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
+        self.text_header = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+        bare, text = name.removesuffix("_total"), text.replace('"', r"\"")
+        self.openmetrics_header = f"# HELP {bare} {text}\n# TYPE {bare} {kind}\n"
+        self.samples = _samples(metric)
+        self._metric = metric
+        self._one_level = metric.by is None and metric.row_level is None
+        self._highest = highest
+        self._rows = rows
+
+    def texts(self, room: int, dropped: Counter[str]) -> list[str]:
+        """One text for each row that has all samples of the family, as long as `room` series are enough.
+
+        Adds the series that it must leave out to `dropped`.
+        """
+        level_of = None if self._one_level else self._metric.level_of
+        most = min(self._metric.max_rows, room // len(self.samples))
+        texts: list[str] = []
+        seen: set[str] = set()
+        for reading, labels in self._rows:
+            if level_of is not None and level_of(reading) > self._highest:
+                continue
+            text = ""
+            for name, value_of in self.samples:
+                number = _number(value_of(reading))
+                if number is None:
+                    break
+                text += f"{name}{labels}{number}\n"
+            else:
+                if labels in seen or len(seen) >= most:
+                    dropped[self._metric.table] += len(self.samples)
+                else:
+                    seen.add(labels)
+                    texts.append(text)
+        return texts
+
+
+def _samples(metric: Metric) -> tuple[tuple[str, Callable[[Reading], float | None]], ...]:
+    """Names on the page, and where their values are."""
+    name = metric.full_name
+    if metric.kind == "info":
+        return ((name, lambda _: 1.0),)
+    if metric.kind == "summary":
+        return ((name + "_count", attrgetter(metric.count_field)), (name + "_sum", attrgetter(metric.field)))
+    return ((name, attrgetter(metric.field)),)
+
+
+def _escaped(value: str) -> str:
+    text = NOT_UNICODE.sub("\ufffd", value)
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float | None) -> str | None:
+    """The shortest text that gives the number back, with exponent from seven digits on; None: no sample."""
+    if value is None:
+        return None
+    try:
+        value = float(value)
+    except OverflowError:  # a whole number beyond the largest float
+        return None
+    if not isfinite(value):
+        return None
+    text = repr(value)
+    if 1e6 <= value < 1e16:
+        whole, _, fraction = text.partition(".")
+        digits = f"{whole[0]}.{whole[1:]}{fraction}".rstrip("0.")
+        return f"{digits}e+{len(whole) - 1:02d}"
+    return text
