@@ -1,0 +1,177 @@
+"""The agent beside Debian's node_exporter: both read the same kernel, so they must say the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import load
+from tests.e2e.page import Page
+from tests.e2e.servers import Server, agent, node_exporter, prometheus, until
+
+pytestmark = pytest.mark.e2e
+
+TICK_S = 5.0  # within which the agent has certainly read anew
+REST_WITHIN_S = 60.0
+ROUNDS = 3
+
+COUNTERS = {  # ours: theirs, both by device
+    "clusterwatt_network_receive_bytes_total": "node_network_receive_bytes_total",
+    "clusterwatt_network_transmit_bytes_total": "node_network_transmit_bytes_total",
+    "clusterwatt_disk_read_bytes_total": "node_disk_read_bytes_total",
+    "clusterwatt_disk_written_bytes_total": "node_disk_written_bytes_total",
+}
+SPACE = {  # ours: theirs, both by mount point
+    "clusterwatt_filesystem_size_bytes": "node_filesystem_size_bytes",
+    "clusterwatt_filesystem_available_bytes": "node_filesystem_avail_bytes",
+    "clusterwatt_filesystem_files": "node_filesystem_files",
+    "clusterwatt_filesystem_readonly": "node_filesystem_readonly",
+}
+MEMORY = {
+    "clusterwatt_memory_total_bytes": "node_memory_MemTotal_bytes",
+    "clusterwatt_memory_available_bytes": "node_memory_MemAvailable_bytes",
+    "clusterwatt_memory_free_bytes": "node_memory_MemFree_bytes",
+    "clusterwatt_memory_swap_total_bytes": "node_memory_SwapTotal_bytes",
+}
+
+
+@pytest.fixture(scope="module")
+def pair(
+    tmp_path_factory: pytest.TempPathFactory, node_exporter_program: Path
+) -> Iterator[tuple[Server, Server]]:
+    """The agent, with every series and all sources read each second, and node_exporter."""
+    folder = tmp_path_factory.mktemp("pair")
+    settings = ("limits.profile=full", "collectors.filesystem.every_seconds=1")
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    with (
+        agent(folder, "--simulate", "h100", *arguments) as ours,
+        node_exporter(node_exporter_program, folder) as theirs,
+    ):
+        yield ours, theirs
+
+
+def read_between(ours: Server, theirs: Server) -> tuple[Page, Page, Page]:
+    """Their page, then one of ours that was read after it, then theirs again."""
+    before = theirs.page()
+    for _ in range(2):  # the first tick that is seen to end may have begun before theirs was read
+        idle = ours.page().value("clusterwatt_cpu_seconds_total", mode="idle")
+        until(
+            lambda idle=idle: ours.page().value("clusterwatt_cpu_seconds_total", mode="idle") != idle,  # type: ignore[misc]
+            TICK_S,
+            "another tick of the agent",
+        )
+    return before, ours.page(), theirs.page()
+
+
+def shared_devices(ours: Page, theirs: Page, name: str) -> set[str]:
+    return set(ours.by("device", name)) & set(theirs.by("device", COUNTERS[name]))
+
+
+def counters(pages: tuple[Page, Page, Page]) -> Iterator[tuple[str, str, float, float, float]]:
+    """Name, device, their value before, ours between, theirs after."""
+    before, between, after = pages
+    for ours, theirs in COUNTERS.items():
+        for device in shared_devices(between, before, ours):
+            yield (
+                ours,
+                device,
+                before.by("device", theirs)[device],
+                between.by("device", ours)[device],
+                after.by("device", theirs)[device],
+            )
+
+
+def test_counters_lie_between_two_readings_of_node_exporter(pair: tuple[Server, Server]) -> None:
+    seen = set()
+    for _ in range(ROUNDS):
+        for name, device, before, value, after in counters(read_between(*pair)):
+            assert before <= value <= after, f"{name}{{device={device}}}"
+            seen.add(name)
+    assert seen == set(COUNTERS)
+
+
+def test_counters_are_equal_when_traffic_rests(pair: tuple[Server, Server]) -> None:
+    rested: set[tuple[str, str]] = set()
+
+    def all_kinds_rested() -> bool:
+        for name, device, before, value, after in counters(read_between(*pair)):
+            if before == after and before > 0:
+                assert value == before, f"{name}{{device={device}}}"
+                rested.add((name, device))
+        return {name for name, _ in rested} == set(COUNTERS)
+
+    until(all_kinds_rested, REST_WITHIN_S, "each kind of counter stood still once")
+
+
+def test_file_systems_and_memory_agree(pair: tuple[Server, Server]) -> None:
+    before, between, after = read_between(*pair)
+    compared = set()
+    for ours, theirs in SPACE.items():
+        for mountpoint, value in between.by("mountpoint", ours).items():
+            ends = [page.by("mountpoint", theirs).get(mountpoint) for page in (before, after)]
+            if ends[0] is not None and ends[0] == ends[1]:
+                assert value == ends[0], f"{ours}{{mountpoint={mountpoint}}}"
+                compared.add(ours)
+    assert "clusterwatt_filesystem_size_bytes" in compared
+    for ours, theirs in MEMORY.items():
+        assert between.value(ours) == pytest.approx(after.value(theirs), rel=0.02), ours
+    assert between.value("clusterwatt_memory_total_bytes") == before.value("node_memory_MemTotal_bytes")
+
+
+@contextlib.contextmanager
+def steady_traffic(folder: Path) -> Iterator[None]:
+    with load.frames(load.ENDS[0]), load.blocks(folder / "blocks"):
+        yield
+
+
+@pytest.mark.full
+def test_rates_agree_over_a_minute_and_more(
+    tmp_path: Path, node_exporter_program: Path, prometheus_program: Path
+) -> None:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("root and `ip` are needed to make network interfaces")
+    on_disk = Path(__file__).resolve().parents[2] / ".cache"
+    window_s = 90
+    with contextlib.ExitStack() as stack:
+        sender, receiver = stack.enter_context(load.virtual_cable())
+        ours = stack.enter_context(agent(tmp_path, "--simulate", "h100", "--set", "limits.profile=full"))
+        theirs = stack.enter_context(node_exporter(node_exporter_program, tmp_path))
+        stack.enter_context(steady_traffic(on_disk))
+        targets = {"ours": ours.url, "theirs": theirs.url}
+        store = stack.enter_context(prometheus(prometheus_program, tmp_path, targets, every_s=1))
+        until(
+            lambda: query(store, f"min(count_over_time(up[{window_s}s])) >= {window_s - 2}"),
+            window_s + 30,
+            f"{window_s} s of scrapes",
+        )
+        assert query(store, f"min(min_over_time(up[{window_s}s]))") == {"": 1.0}, "a scrape failed"
+        disk = busiest_disk(store, window_s)
+        for device, name in (
+            (sender, "network_transmit_bytes_total"),
+            (receiver, "network_receive_bytes_total"),
+            (disk, "disk_written_bytes_total"),
+            (disk, "disk_read_bytes_total"),
+        ):
+            rates = query(store, f'rate({{__name__=~".*_{name}", device="{device}"}}[{window_s}s])', by="job")
+            assert set(rates) == {"ours", "theirs"}, name
+            assert rates["theirs"] > 100_000, f"{name}{{device={device}}}: the load was not seen"
+            assert rates["ours"] == pytest.approx(rates["theirs"], rel=0.02), f"{name}{{device={device}}}"
+
+
+def busiest_disk(store: Server, window_s: int) -> str:
+    """The disk that the load goes to, by node_exporter's account."""
+    (disk,) = query(store, f"topk(1, rate(node_disk_written_bytes_total[{window_s}s]))", by="device")
+    return disk
+
+
+def query(store: Server, expression: str, by: str = "") -> dict[str, float]:
+    """An instant query to Prometheus: values by one label."""
+    answer = json.loads(store.get("/api/v1/query?" + urllib.parse.urlencode({"query": expression})))
+    return {row["metric"].get(by, ""): float(row["value"][1]) for row in answer["data"]["result"]}
