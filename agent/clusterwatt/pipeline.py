@@ -8,6 +8,7 @@ Nothing here opens a file or a socket.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -85,7 +86,8 @@ class Pipeline:
         loop = asyncio.get_running_loop()
 
         def all_answered() -> None:
-            loop.call_soon_threadsafe(answered.set)
+            with contextlib.suppress(RuntimeError):  # a call that hung came back after the end of the loop
+                loop.call_soon_threadsafe(answered.set)
 
         # Every source and the driver count once: when they answer, or here when they were not started.
         countdown = Countdown(len(self._sources) + 1, all_answered)

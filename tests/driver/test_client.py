@@ -20,7 +20,7 @@ from clusterwatt.driver.frames import HostSettings
 from clusterwatt.readings import DriverDown, DriverInfo, DriverUp, GpuDown, GpuMemory, GpuUp, Reading
 from tests.driver.fake_host import UUID
 
-SETTINGS = HostSettings(0.05, 30.0, 0.04, 5.0, Simulate(profile="h100"), "info")
+SETTINGS = HostSettings(0.05, 30.0, 0.04, 5.0, Simulate(profile="h100"))
 QUICK = Driver(silent_seconds=0.6, grace_seconds=0.4)
 FAKE_HOST = Path(__file__).with_name("fake_host.py")
 DEADLINE_S = 20.0

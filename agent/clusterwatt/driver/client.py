@@ -61,7 +61,7 @@ class HostProcess:
         self._listener = threading.Thread(target=self._listen, name="driver-listener", daemon=True)
 
     def listen(self) -> None:
-        """Begin to listen; apart from the start, so that the owner knows the process before its first frame."""
+        """Begin to listen; apart from the start, so that the owner knows the process before it speaks."""
         self._listener.start()
 
     @property
@@ -152,6 +152,11 @@ class DriverClient:
         return None if self._process is None else self._process.pid
 
     @property
+    def spoke(self) -> bool:
+        """Whether any host has sent a frame yet."""
+        return self._frame is not None
+
+    @property
     def restarts(self) -> int:
         """How often a host was started after the first."""
         return max(0, self._supervision.starts - 1)
@@ -173,9 +178,13 @@ class DriverClient:
     def expect_frame(self, arrived: Callable[[], None]) -> bool:
         """Call `arrived`, from another thread, at the next frame; False when none is to be expected soon."""
         frame = self._frame
-        fresh = frame is not None and self._clock.monotonic_s() - frame.sent_s < 2 * self.every_seconds
-        self._arrived = arrived if fresh else None
-        return fresh
+        heard_s = self._born_s if frame is None else frame.sent_s
+        soon = (
+            self._process is not None
+            and self._clock.monotonic_s() - heard_s < STALE_INTERVALS * self.every_seconds
+        )
+        self._arrived = arrived if soon else None
+        return soon
 
     def supervise(self) -> None:
         """Start, replace or leave alone, as the rules say; never blocks."""

@@ -54,7 +54,8 @@ class HostSettings(msgspec.Struct, frozen=True):
     deadline_seconds: float
     retry_seconds: float
     simulate: Simulate
-    log_level: str
+    log_level: str = "info"
+    log_format: str = "logfmt"
 
 
 class DriverState(msgspec.Struct, frozen=True, array_like=True):

@@ -73,6 +73,7 @@ class Slot:
         self.worker = Worker(f"gpu-{device.gpu}", clock)
         self.newest = Pass()
         self.failures: collections.deque[Failure] = collections.deque(maxlen=1000)
+        self.absent = ""  # why the driver does not list it any more
         self.over = ""  # why the generation is over, when this GPU's calls said so
 
     def take(self, outcome: Outcome[GpuPass]) -> None:
@@ -237,25 +238,21 @@ class Host:
         self._retry_s = min(self._retry_s * 2, self._settings.retry_seconds)
 
     def _adopt(self, found: Enumeration) -> None:
-        """Give each new GPU a slot, a troubled one its new handle, a vanished one its reason."""
+        """Give each new GPU a slot, and one that is not there any more its reason."""
         self._searched_s = self._clock.monotonic_s()
         self._count = found.count
         for device in found.devices:
-            slot = self._slots.get(device.uuid)
-            if slot is None:
-                self._slots[device.uuid] = Slot(device, self._reader(device), self._clock)
-            elif slot.worker.busy_since_s is None and (slot.newest.reason or slot.device.gpu != device.gpu):
-                slot.device, slot.reader = device, self._reader(device)
+            if device.uuid not in self._slots:
+                reader = GpuReader(device, self._clock, slow_seconds=self._settings.slow_seconds)
+                self._slots[device.uuid] = Slot(device, reader, self._clock)
         present = {device.uuid for device in found.devices}
         for uuid, slot in self._slots.items():
-            if uuid not in present and not slot.newest.reason:
-                slot.trouble(found.reasons.get(slot.device.gpu, "lost"), "not among the driver's devices")
-
-    def _reader(self, device: Device) -> GpuReader:
-        return GpuReader(device, self._clock, slow_seconds=self._settings.slow_seconds)
+            slot.absent = "" if uuid in present else found.reasons.get(slot.device.gpu, "lost")
+            if slot.absent:
+                slot.trouble(slot.absent, "not among the driver's devices")
 
     def _read_gpus(self, deadline_s: float) -> None:
-        idle = [slot for slot in self._slots.values() if slot.worker.busy_since_s is None]
+        idle = [slot for slot in self._slots.values() if slot.worker.busy_since_s is None and not slot.absent]
         all_done = threading.Event()
         countdown = Countdown(len(idle) + 1, all_done.set)
         for slot in idle:
@@ -319,7 +316,8 @@ def main() -> None:
     if settings.simulate.profile:
         simulated_session(settings)
     clock = SystemClock()
-    host = Host(settings, Session(), clock)
+    session = Session(simulated=bool(settings.simulate.profile), clock=clock)
+    host = Host(settings, session, clock)
     with contextlib.suppress(OSError):  # the agent has gone: nobody is left to tell
         serve(host, settings, sys.stdout.buffer, leave, clock)
     host.close()

@@ -1,0 +1,276 @@
+"""The composition root: builds the agent from a configuration, runs it, reloads it, ends it.
+
+Nobody but the command line imports this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from clusterwatt import sdnotify, selfstats
+from clusterwatt.clock import Clock, SystemClock
+from clusterwatt.collectors import Collector
+from clusterwatt.collectors.cpu import CpuCollector
+from clusterwatt.collectors.disk import DiskCollector
+from clusterwatt.collectors.ethernet import EthernetCollector
+from clusterwatt.collectors.filesystem import FilesystemCollector
+from clusterwatt.collectors.host import HostCollector
+from clusterwatt.collectors.memory import MemoryCollector
+from clusterwatt.collectors.pressure import PressureCollector
+from clusterwatt.collectors.processes import ProcessesCollector
+from clusterwatt.collectors.rdma import RdmaCollector
+from clusterwatt.config.model import Collector as CollectorSettings
+from clusterwatt.config.model import Config
+from clusterwatt.driver.client import DriverClient
+from clusterwatt.driver.frames import HostSettings
+from clusterwatt.expose.history import History
+from clusterwatt.expose.render import Renderer
+from clusterwatt.expose.server import Site
+from clusterwatt.inventory import CATALOG
+from clusterwatt.pipeline import Pipeline
+from clusterwatt.readings import ConfigReload, DriverUp, Reading, Snapshot
+from clusterwatt.source import Account, Source
+from clusterwatt.sysfs import Files
+
+log = logging.getLogger("clusterwatt")
+
+AGENT_EVERY_S = 5.0
+ALIVE_WITHIN_TICKS = 10
+STOP_WITHIN_S = 5.0
+FIRST_PAGE_WITHIN_S = 5.0
+
+
+class StartError(Exception):
+    """The agent cannot start; the message is one line that names the remedy."""
+
+
+class Agent:
+    """All parts of one node's agent, wired. `apply` builds them, and builds anew what a reload changes."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self._clock = clock
+        self._accounts: dict[str, Account] = {}
+        self._sources: dict[str, tuple[object, Source]] = {}
+        self._driver_settings: object = None
+        self.driver: DriverClient | None = None
+        self.config = config
+        self._reloaded_well = True
+        check_root(config.node.root)
+        self.site = Site(
+            renderer(config),
+            History(),
+            node_name=platform.node(),
+            ready=self.ready,
+            alive=self.alive,
+        )
+        self.pipeline = Pipeline((), None, clock, self.site.publish, about_agent=self._about)
+        self._build(config)
+
+    def apply(self, config: Config) -> None:
+        """Go on with another configuration from the next tick. Raises StartError and changes nothing."""
+        check_root(config.node.root)
+        for name in ("http", "ledger"):
+            if getattr(config, name) != getattr(self.config, name):
+                log.warning("%s: changes take effect when the agent is restarted", name)
+        self.site.use(renderer(config))
+        self._build(config)
+        self.config = config
+
+    def reload_failed(self) -> None:
+        """Note that a new configuration was refused and the old one stands."""
+        self._reloaded_well = False
+
+    def reload_succeeded(self) -> None:
+        """Note that the newest configuration is in force."""
+        self._reloaded_well = True
+
+    def alive(self) -> bool:
+        """Whether ticks go on; asks nobody."""
+        last_s = self.pipeline.last_tick_s
+        return last_s is not None and self._clock.monotonic_s() - last_s < ALIVE_WITHIN_TICKS
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether the node shows what it should: the expected GPUs where a number is configured."""
+        expected = self.config.node.gpus_expected
+        if not expected or self.driver is None:
+            return True, "ok"
+        state = next(reading for reading in self.driver.readings() if isinstance(reading, DriverUp))
+        return state.gpus_visible >= expected, f"{state.gpus_visible:.0f} of {expected} GPUs are visible"
+
+    def stop(self) -> None:
+        """Let go of the driver."""
+        if self.driver is not None:
+            self.driver.stop(STOP_WITHIN_S)
+
+    def _about(self) -> Iterator[Reading]:
+        yield selfstats.build_info()
+        yield ConfigReload(success=float(self._reloaded_well))
+        yield from self.site.readings()
+
+    def _build(self, config: Config) -> None:
+        self._build_driver(config)
+        sources: dict[str, tuple[object, Source]] = {}
+        for name, settings, make in self._wanted(config):
+            identity = (config.node.root, settings)
+            known = self._sources.get(name)
+            if known is not None and known[0] == identity:
+                sources[name] = known
+                continue
+            account = self._accounts.setdefault(name, Account(name))
+            sources[name] = (identity, Source(make(), settings.every_seconds, self._clock, account))
+        self._sources = sources
+        self.pipeline.use([source for _, source in sources.values()], self.driver)
+
+    def _build_driver(self, config: Config) -> None:
+        gpu, driver = config.collectors.gpu, config.driver
+        wanted = (gpu, driver, config.simulate, config.node.gpus_expected, config.log.level)
+        if wanted == self._driver_settings:
+            return
+        old, self._driver_settings, self.driver = self.driver, wanted, None
+        if old is not None:
+            old.stop(STOP_WITHIN_S)
+        if gpu.enabled:
+            self.driver = DriverClient(
+                HostSettings(
+                    every_seconds=gpu.every_seconds,
+                    slow_seconds=gpu.slow_seconds,
+                    deadline_seconds=driver.deadline_seconds,
+                    retry_seconds=driver.retry_seconds,
+                    simulate=config.simulate,
+                    log_level=config.log.level,
+                    log_format=config.log.format,
+                ),
+                driver,
+                self._clock,
+                gpus_expected=config.node.gpus_expected,
+            )
+
+    def _wanted(self, config: Config) -> Iterator[tuple[str, CollectorSettings, Callable[[], Collector]]]:
+        """Name, settings and maker of every collector that is switched on."""
+        clock, wanted = self._clock, config.collectors
+
+        def files() -> Files:
+            return Files(config.node.root, clock)
+
+        makers: dict[str, Callable[[], Collector]] = {
+            "cpu": lambda: CpuCollector(files()),
+            "memory": lambda: MemoryCollector(files()),
+            "pressure": lambda: PressureCollector(files()),
+            "host": lambda: HostCollector(files()),
+            "processes": lambda: ProcessesCollector(files(), clock),
+            "ethernet": lambda: EthernetCollector(files(), wanted.ethernet, clock),
+            "rdma": lambda: RdmaCollector(files(), wanted.rdma, clock),
+            "disk": lambda: DiskCollector(files(), wanted.disk),
+            "filesystem": lambda: FilesystemCollector(files(), wanted.filesystem, clock),
+        }
+        for name, make in makers.items():
+            settings: CollectorSettings = getattr(wanted, name)
+            if settings.enabled:
+                yield name, settings, make
+        yield "agent", CollectorSettings(every_seconds=AGENT_EVERY_S), self._agent_collector
+
+    def _agent_collector(self) -> Collector:
+        return selfstats.AgentCollector(lambda: None if self.driver is None else self.driver.pid)
+
+
+def renderer(config: Config) -> Renderer:
+    """The renderer for what the configuration lets out."""
+    limits = config.limits
+    return Renderer(CATALOG, limits.profile, limits.families, limits.max_series)
+
+
+def check_root(root: str) -> None:
+    """Refuse a root that holds no proc file system. Raises StartError."""
+    try:
+        with Path(root, "proc/stat").open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise StartError(
+            f"node.root {root}: {root.rstrip('/')}/proc/stat cannot be read ({error.strerror}); "
+            "mount the host's root there, read-only, or leave node.root at /"
+        ) from None
+
+
+def run(config: Config, reload: Callable[[], Config]) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit status. Raises StartError.
+
+    SIGHUP calls `reload`, which raises what it finds wrong with the new configuration.
+    """
+    return asyncio.run(_run(config, reload))
+
+
+async def _run(config: Config, reload: Callable[[], Config]) -> int:
+    agent = Agent(config, SystemClock())
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(agent, reload))
+    try:
+        address = await agent.site.start(config.http)
+    except OSError as error:
+        raise StartError(str(error)) from None
+    log.info("listening on http://%s", address)
+    ticks = asyncio.create_task(_tick(agent, stop))
+    try:
+        await ticks
+    finally:
+        sdnotify.notify("STOPPING=1")
+        await agent.site.stop()
+        agent.stop()
+    return 0
+
+
+async def _tick(agent: Agent, stop: asyncio.Event) -> None:
+    agent.site.on_publish(_watchdog())
+    await agent.pipeline.run(stop)
+
+
+def _watchdog() -> Callable[[Snapshot], None]:
+    """Tell systemd of the first snapshot and of each one after it."""
+    first = True
+
+    def published(_: Snapshot) -> None:
+        nonlocal first
+        sdnotify.notify("READY=1" if first else "WATCHDOG=1")
+        first = False
+
+    return published
+
+
+def _reload(agent: Agent, reload: Callable[[], Config]) -> None:
+    try:
+        agent.apply(reload())
+    except Exception as error:  # whatever is wrong with the new configuration, the old one stands
+        for line in str(error).splitlines():
+            log.error("reload: %s", line)
+        agent.reload_failed()
+    else:
+        log.info("configuration reloaded")
+        agent.reload_succeeded()
+
+
+def once(config: Config) -> int:
+    """Print one page and end; returns the exit status. Raises StartError."""
+    return asyncio.run(_once(config))
+
+
+async def _once(config: Config) -> int:
+    clock = SystemClock()
+    agent = Agent(config, clock)
+    deadline_s = clock.monotonic_s() + FIRST_PAGE_WITHIN_S
+    while True:
+        await agent.pipeline.tick()
+        if agent.driver is None or agent.driver.spoke or clock.monotonic_s() > deadline_s:
+            break
+    page = agent.site.page(openmetrics=False)
+    sys.stdout.buffer.write(page.body)
+    sys.stdout.flush()
+    agent.stop()
+    return 0

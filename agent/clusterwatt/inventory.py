@@ -1,0 +1,34 @@
+"""The catalogue: every family that the agent can export, in the order of the page."""
+
+from __future__ import annotations
+
+from clusterwatt import selfstats
+from clusterwatt.catalog import Metric
+from clusterwatt.collectors import (
+    cpu,
+    disk,
+    ethernet,
+    filesystem,
+    gpu,
+    host,
+    md,
+    memory,
+    pressure,
+    processes,
+    rdma,
+)
+
+CATALOG: tuple[Metric, ...] = (
+    *gpu.METRICS,
+    *ethernet.METRICS,
+    *rdma.METRICS,
+    *disk.METRICS,
+    *md.METRICS,
+    *filesystem.METRICS,
+    *cpu.METRICS,
+    *memory.METRICS,
+    *pressure.METRICS,
+    *host.METRICS,
+    *processes.METRICS,
+    *selfstats.METRICS,
+)
