@@ -106,8 +106,9 @@ async def tab(program: Path, folder: Path, size: str = "1400,1000") -> AsyncIter
     ]
     with running(command, log, apt.environment(program)) as process:
         port_file = profile / "DevToolsActivePort"  # Chromium writes it when it listens: port, then path
-        wait_for(process, log, port_file.exists, "it listens")
-        port = port_file.read_text().split()[0]
+        port, _ = wait_for(
+            process, log, lambda: port_file.read_text().split() if port_file.exists() else None, "it listens"
+        )
         async with aiohttp.ClientSession() as session:
             async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
                 pages = [target for target in await answer.json() if target["type"] == "page"]
