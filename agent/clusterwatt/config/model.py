@@ -1,12 +1,15 @@
 """Every setting of the agent, with its default, its limits and its unit.
 
 One frozen type for each section. `config.load` fills them from file, environment and command line; the
-docstring of a section is its documentation.
+docstring of a section is its documentation, and `config.write` prints it. Every number has a lowest and a
+highest value: what is out of range is refused, never bent.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,7 +18,11 @@ from msgspec import Meta
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Tick = Annotated[float, Meta(ge=0.1, le=3_600)]
-Count = Annotated[int, Meta(ge=0)]
+
+# Text with a form of its own: `config.values` checks what `extra` names.
+NotEmpty = Annotated[str, Meta(min_length=1)]
+Pattern = Annotated[str, Meta(extra={"form": "pattern"})]
+ListenAddress = Annotated[str, Meta(extra={"form": "listen address"})]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,12 +36,12 @@ class Node(Section, frozen=True):
     `gpus_expected`: how many GPUs it should show; 0 states nothing.
     """
 
-    root: str = "/"
-    gpus_expected: Count = 0
+    root: NotEmpty = "/"
+    gpus_expected: Annotated[int, Meta(ge=0, le=1_024)] = 0
 
 
 class Collector(Section, frozen=True):
-    """`enabled`, and how often it reads."""
+    """`enabled`, and how often it reads: each `every_seconds`."""
 
     enabled: bool = True
     every_seconds: Tick = 1.0
@@ -49,8 +56,8 @@ class GpuCollector(Collector, frozen=True):
 class EthernetCollector(Collector, frozen=True):
     """Network interfaces. `include` and `exclude` are regular expressions on the whole name."""
 
-    include: str = ""
-    exclude: str = ""
+    include: Pattern = ""
+    exclude: Pattern = ""
 
 
 class RdmaCollector(Collector, frozen=True):
@@ -62,27 +69,29 @@ class RdmaCollector(Collector, frozen=True):
 
     every_seconds: Tick = 2.0
     expected_ports: tuple[str, ...] = ()
-    expected_link_gbit: Annotated[float, Meta(ge=0)] = 0.0
+    expected_link_gbit: Annotated[float, Meta(ge=0, le=100_000)] = 0.0
 
 
 class DiskCollector(Collector, frozen=True):
     """Whole physical disks. `exclude` is a regular expression on the whole name."""
 
-    exclude: str = ""
+    exclude: Pattern = ""
 
 
 class FilesystemCollector(Collector, frozen=True):
     """Mounted file systems. Network file systems can hang for ever and are probed only when asked for.
 
     `network_mounts`: mount points of network file systems to probe; `*` for all.
-    `exclude_mountpoints`: regular expression on the whole mount point.
-    `timeout_seconds`: a probe that takes longer counts as hung.
+    `exclude_mountpoints`: regular expression on the whole mount point; by default it leaves out what belongs
+    to kernel, containers and pods, and keeps /dev/shm.
+    `timeout_seconds`: a probe that takes longer, or three quarters of `every_seconds`, counts as hung.
     """
 
     every_seconds: Tick = 15.0
     network_mounts: tuple[str, ...] = ()
-    exclude_mountpoints: str = (
-        r"/(dev|proc|sys|run/credentials|var/lib/(docker|containers/storage|kubelet/pods))(/.*)?"
+    exclude_mountpoints: Pattern = (
+        r"/(dev(?!/shm$)|proc|sys|run/(credentials|containerd|k3s/containerd|containers/storage)|"
+        r"var/lib/(docker|containers/storage|kubelet/pods))(/.*)?"
     )
     timeout_seconds: Seconds = 5.0
 
@@ -134,21 +143,41 @@ class Simulate(Section, frozen=True):
     `faults_file`: a JSON file of faults to play, read again when it changes.
     """
 
-    profile: str = ""
+    profile: Literal["", "a100", "h100", "h200", "b200", "l40s", "t4"] = ""
     gpus: Annotated[int, Meta(ge=0, le=64)] = 8
-    seed: int = 1
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 1
     faults_file: str = ""
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port of `host:port`, `[::1]:port` or `:port`; an empty host stands for every address.
+
+    Raises ValueError, which says what is wrong.
+    """
+    host, colon, digits = text.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", digits) or int(digits) > 65_535:
+        raise ValueError("there is no port from 0 to 65535 behind the last colon")
+    if host.startswith("[") and host.endswith("]"):
+        return str(ipaddress.IPv6Address(host[1:-1])), int(digits)
+    if ":" in host:
+        raise ValueError("an IPv6 address stands in brackets, as in [::1]:10777")
+    if re.fullmatch(r"[0-9.]+", host):
+        return str(ipaddress.IPv4Address(host)), int(digits)
+    if host and not re.fullmatch(r"(?!-)[A-Za-z0-9_.-]{1,253}", host):
+        raise ValueError("the host is neither an address nor a name")
+    return host, int(digits)
 
 
 class Http(Section, frozen=True):
     """The page.
 
-    `listen`: address and port; on the loopback unless told otherwise.
+    `listen`: address and port, as `127.0.0.1:10777`, `[::1]:10777`, or `:10777` for every address of the
+    machine; on the loopback unless told otherwise. Port 0 takes any that is free.
     `header_timeout_seconds`: a client that has not sent its request by then is cut off.
     `max_connections`: further ones are closed at once.
     """
 
-    listen: str = "127.0.0.1:10777"
+    listen: ListenAddress = "127.0.0.1:10777"
     header_timeout_seconds: Seconds = 10.0
     max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 512
 
@@ -162,31 +191,39 @@ class Limits(Section, frozen=True):
 
     profile: Literal["minimal", "standard", "full"] = "standard"
     families: dict[str, bool] = {}
-    max_series: Annotated[int, Meta(ge=1)] = 20_000
+    max_series: Annotated[int, Meta(ge=1, le=1_000_000)] = 20_000
+
+
+SYSTEM_LEDGER_PATH = "/var/lib/clusterwatt/ledger.db"
 
 
 def default_ledger_path() -> str:
     """Where the ledger lives: the system's state folder for root, the user's own for others."""
     if os.geteuid() == 0:
-        return "/var/lib/clusterwatt/ledger.db"
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return str(Path(state) / "clusterwatt" / "ledger.db")
+        return SYSTEM_LEDGER_PATH
+    home = os.path.expanduser("~")
+    state = os.environ.get("XDG_STATE_HOME") or str(Path(home, ".local", "state"))
+    # A container that runs under a number has no home and no entry in passwd: "~" comes back as it is.
+    return str(Path(state, "clusterwatt", "ledger.db")) if state.startswith("/") else SYSTEM_LEDGER_PATH
 
 
 class Ledger(Section, frozen=True):
-    """Where energy and cost of jobs are kept."""
+    """Where energy and cost of jobs are kept.
 
-    path: str = msgspec.field(default_factory=default_ledger_path)
+    `path`: the file; under the user's own state folder when the agent does not run as root.
+    """
+
+    path: NotEmpty = msgspec.field(default_factory=default_ledger_path)
 
 
 class Training(Section, frozen=True):
-    """Folders in which training runs write TensorBoard files."""
+    """Training runs. `directories`: folders in which they write TensorBoard files."""
 
     directories: tuple[str, ...] = ()
 
 
 class Log(Section, frozen=True):
-    """What the agent says on standard error."""
+    """What the agent says on standard error. `format`: logfmt for people, json for machines."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["logfmt", "json"] = "logfmt"

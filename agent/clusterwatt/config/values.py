@@ -1,0 +1,166 @@
+"""One value: from the text of a YAML scalar to the type of a setting, or to words on what was expected.
+
+What counts is the text as it was written. `"1.4"` in quotes is a number where a number is expected, as it
+is when it comes from an environment variable; `1,4`, `.nan`, `.inf`, `yes` and `1:30` are not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+import warnings
+from collections.abc import Callable, Mapping
+
+import yaml
+from msgspec import inspect
+
+from clusterwatt.config.document import KNOWN_TAGS, TAG
+from clusterwatt.config.model import listen_address
+from clusterwatt.config.problems import escaped, shown
+
+NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
+TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+Value = str | int | float | bool
+
+
+class UnfitError(Exception):
+    """A value that its setting cannot take; the text says what was expected and what was found."""
+
+
+def convert(node: yaml.Node, kind: inspect.Type) -> Value:
+    """The value of a scalar setting. Raises UnfitError."""
+    if not isinstance(node, yaml.ScalarNode) or node.tag not in KNOWN_TAGS or is_null(node):
+        raise UnfitError(mismatch(kind, node))
+    reason = ""
+    try:
+        value = _parsed(node.value, kind)
+    except ValueError as error:
+        value, reason = None, str(error)
+    if value is None:
+        raise UnfitError(mismatch(kind, node) + (reason and f": {reason}"))
+    return value
+
+
+def is_null(node: yaml.Node) -> bool:
+    """Whether nothing stands there: an empty value, `~` or `null`."""
+    return bool(node.tag == TAG + "null")
+
+
+def is_text(kind: inspect.Type) -> bool:
+    """Whether the setting takes its value as it is written."""
+    return isinstance(_bare(kind), inspect.StrType | inspect.LiteralType)
+
+
+def described(kind: inspect.Type) -> str:
+    """What a setting of this type takes, in words."""
+    form = _form(kind)
+    if form:
+        return FORMS[form][0]
+    bare = _bare(kind)
+    match bare:
+        case inspect.BoolType():
+            words = "true or false"
+        case inspect.IntType():
+            words = "a whole number" + _range(bare)
+        case inspect.FloatType():
+            words = "a number" + _range(bare)
+        case inspect.LiteralType():
+            *others, last = (str(value) or '""' for value in bare.values)
+            words = f"{', '.join(others)} or {last}"
+        case inspect.StrType():
+            words = "text that is not empty" if bare.min_length else "text"
+        case inspect.VarTupleType():
+            words = f"a list, each entry {described(bare.item_type)}"
+        case inspect.DictType():
+            words = f"names, each with {described(bare.value_type)}"
+        case inspect.StructType():
+            words = "a section of settings"
+        case _:
+            raise NotImplementedError(f"no setting of type {kind} is foreseen")
+    return words
+
+
+def mismatch(kind: inspect.Type, node: yaml.Node) -> str:
+    """What a setting of this type takes, and what stands there instead."""
+    return f"expected {described(kind)}, got {found(node)}"
+
+
+def found(node: yaml.Node) -> str:
+    """What stands there instead, in words."""
+    if node.tag not in KNOWN_TAGS:
+        return f"the tag {escaped(node.tag.replace(TAG, '!!'))}"
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    if is_null(node):
+        return "nothing"
+    text = str(node.value)
+    plain = isinstance(node, yaml.ScalarNode) and not node.style and len(text) < 30
+    return text if plain and NUMBER.fullmatch(text) else f'"{shown(text)}"'
+
+
+def _parsed(text: str, kind: inspect.Type) -> Value | None:
+    """The value, None when the text is not one; a ValueError adds the reason."""
+    form = _form(kind)
+    bare = _bare(kind)
+    match bare:
+        case inspect.BoolType():
+            return TRUTH.get(text.lower())
+        case inspect.IntType():
+            return _in_range(int(text), bare) if INTEGER.fullmatch(text) else None
+        case inspect.FloatType():
+            return _in_range(float(text), bare) if NUMBER.fullmatch(text) else None
+        case inspect.LiteralType():
+            return text.lower() if text.lower() in bare.values else None
+        case inspect.StrType():
+            if any(unicodedata.category(character) in {"Cc", "Cs"} for character in text):
+                raise ValueError("it holds control characters or is not UTF-8")
+            if form:
+                FORMS[form][1](text)
+            return text if len(text) >= (bare.min_length or 0) else None
+    raise NotImplementedError(f"no setting of type {kind} is foreseen")
+
+
+def _in_range(number: float, kind: inspect.IntType | inspect.FloatType) -> float | None:
+    fits = (
+        math.isfinite(number)
+        and (kind.gt is None or number > kind.gt)
+        and (kind.ge is None or number >= kind.ge)
+        and (kind.lt is None or number < kind.lt)
+        and (kind.le is None or number <= kind.le)
+    )
+    return number if fits else None
+
+
+def _range(kind: inspect.IntType | inspect.FloatType) -> str:
+    if kind.ge is not None and kind.le is not None:
+        return f" from {kind.ge} to {kind.le}"
+    limits = ((">", kind.gt), (">=", kind.ge), ("<", kind.lt), ("<=", kind.le))
+    return " and".join(f" {sign} {limit}" for sign, limit in limits if limit is not None)
+
+
+def _bare(kind: inspect.Type) -> inspect.Type:
+    return kind.type if isinstance(kind, inspect.Metadata) else kind
+
+
+def _form(kind: inspect.Type) -> str:
+    return str((kind.extra or {}).get("form", "")) if isinstance(kind, inspect.Metadata) else ""
+
+
+def _check_pattern(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a later Python will read otherwise is right today
+        try:
+            re.compile(text)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(str(error)) from None
+
+
+FORMS: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "pattern": ("a regular expression", _check_pattern),
+    "listen address": ("an address such as 127.0.0.1:10777", listen_address),
+}

@@ -1,0 +1,53 @@
+"""The configuration as YAML: the effective one, and a commented file of all defaults."""
+
+from __future__ import annotations
+
+import inspect as python
+from collections.abc import Iterator
+
+import msgspec
+import yaml
+
+from clusterwatt.config import values
+from clusterwatt.config.model import SYSTEM_LEDGER_PATH, Config, Ledger, Section
+
+HEAD = """\
+# Configuration of clusterwatt, with every setting at its default.
+#
+# Remove the "#" before a setting to change it. The environment goes before this file
+# (CLUSTERWATT_COLLECTORS__GPU__EVERY_SECONDS=1), the command line before both
+# (--set collectors.gpu.every_seconds=1). `clusterwatt check-config` names every mistake and its line.
+"""
+
+
+def to_yaml(config: Config) -> str:
+    """Every setting with its value, as a file that `load` reads back to the same configuration."""
+    return _yaml(msgspec.to_builtins(config))
+
+
+def reference() -> str:
+    """A configuration file that changes nothing: each setting commented out, with what it means and takes."""
+    defaults = Config(ledger=Ledger(path=SYSTEM_LEDGER_PATH))  # not that of the user who happens to ask
+    return HEAD + "\n".join(_section(defaults, indent="")) + "\n"
+
+
+def _section(section: Section, indent: str) -> Iterator[str]:
+    kinds = {field.name: field.type for field in msgspec.inspect.type_info(type(section)).fields}  # type: ignore[attr-defined]  # a Struct has fields
+    for name in section.__struct_fields__:
+        setting = getattr(section, name)
+        if isinstance(setting, Section):
+            yield ""
+            yield from (f"{indent}# {line}".rstrip() for line in _documentation(setting))
+            yield f"{indent}{name}:"
+            yield from _section(setting, indent + "  ")
+        else:
+            text = _yaml({name: msgspec.to_builtins(setting)}).strip()
+            yield f"{indent}#{text}  # {values.described(kinds[name])}"
+
+
+def _documentation(section: Section) -> list[str]:
+    return (python.getdoc(type(section)) or "").splitlines()
+
+
+def _yaml(tree: object) -> str:
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=10_000)

@@ -1,0 +1,86 @@
+"""The model: defaults that hold, limits on every number, a document for every section."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec import inspect
+
+from clusterwatt.config import model, schema, values
+from clusterwatt.config.checks import contradictions, not_in_use
+from clusterwatt.config.load import load
+
+SETTINGS = {".".join(path): kind for path, kind in schema.paths(schema.root())}
+
+
+@pytest.mark.parametrize("path", SETTINGS)
+def test_every_setting_can_be_described(path: str) -> None:
+    assert values.described(SETTINGS[path])
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, kind in SETTINGS.items() if isinstance(kind, inspect.IntType | inspect.FloatType)]
+)
+def test_every_number_is_bounded_on_both_sides(path: str) -> None:
+    kind = SETTINGS[path]
+    assert isinstance(kind, inspect.IntType | inspect.FloatType)
+    assert kind.ge is not None or kind.gt is not None
+    assert kind.le is not None or kind.lt is not None
+
+
+def test_every_section_is_documented_and_every_setting_has_its_unit_or_its_words() -> None:
+    for path, kind in SETTINGS.items():
+        if isinstance(kind, inspect.StructType):
+            assert kind.cls.__doc__, path
+        elif isinstance(kind, inspect.FloatType):
+            assert path.endswith(("_seconds", "_gbit")), path
+
+
+def test_the_defaults_do_not_contradict_each_other() -> None:
+    assert list(contradictions(model.Config())) == []
+
+
+def test_settings_without_effect_are_named() -> None:
+    assert not_in_use(model.Config()) == []
+    config = load(None, {}, ["ledger.path=/tmp/l.db", "training.directories=[/logs]"]).config
+    assert not_in_use(config) == [
+        "ledger.path has no effect yet: this version keeps no ledger",
+        "training.directories has no effect yet: this version does not read training runs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("user", "environment", "path"),
+    [
+        (0, {"HOME": "/root", "XDG_STATE_HOME": "/x"}, "/var/lib/clusterwatt/ledger.db"),
+        (1000, {"HOME": "/home/a"}, "/home/a/.local/state/clusterwatt/ledger.db"),
+        (1000, {"HOME": "/home/a", "XDG_STATE_HOME": "/x"}, "/x/clusterwatt/ledger.db"),
+        (4_000_123_456, {}, "/var/lib/clusterwatt/ledger.db"),
+    ],
+)
+def test_the_ledger_lies_where_its_user_may_write(
+    monkeypatch: pytest.MonkeyPatch, user: int, environment: dict[str, str], path: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(os, "getuid", lambda: user)
+    for name in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert Path(model.default_ledger_path()) == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":0", ("", 0)),
+        ("127.0.0.1:10777", ("127.0.0.1", 10777)),
+        ("[::1]:10777", ("::1", 10777)),
+        ("[0:0:0:0:0:0:0:1]:80", ("::1", 80)),
+        ("node-7.example.org:80", ("node-7.example.org", 80)),
+    ],
+)
+def test_addresses_come_apart(text: str, address: tuple[str, int]) -> None:
+    assert model.listen_address(text) == address
