@@ -1,0 +1,236 @@
+"""A simulated board: its identity, and what it draws, holds and counts at a moment."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from clusterwatt.simulate.cards import Card, Clocks, MigProfile
+from clusterwatt.simulate.health import Health
+from clusterwatt.simulate.work import FREE, ProcessKind, Signals, Tenant, Then, mean
+
+MIB = 1024 * 1024
+NO_INSTANCE = 0xFFFFFFFF  # gpuInstanceId and computeInstanceId of a process outside MIG
+
+# Temperatures follow the mean power of this time: the heat sink takes about a minute.
+_HEAT_S = 45.0
+# Clocks fall to idle when nothing has run for this long.
+_CLOCKS_FALL_S = 5.0
+# Share of memory bandwidth in use, and with it memory utilisation, per share of SMs at work.
+MEMORY_PER_SM = 0.45
+
+
+class ProcessEntry(msgspec.Struct, frozen=True):
+    """A line of the driver's process list. `used_bytes` None: the driver does not know (all ones)."""
+
+    pid: int
+    used_bytes: int | None
+    name: str = "/usr/bin/python3"
+    kind: ProcessKind = "compute"
+    sm_share: float = 1.0
+    gpu_instance: int = NO_INSTANCE
+    compute_instance: int = NO_INSTANCE
+
+
+class Driver(Protocol):
+    """What a board knows of the driver it is under."""
+
+    @property
+    def branch(self) -> int:
+        """The driver branch: 590 of 590.48.01."""
+        ...
+
+    @property
+    def driver_version(self) -> str:
+        """The whole version."""
+        ...
+
+    def wall_s(self) -> float:
+        """The time of the simulation."""
+        ...
+
+    def visible(self) -> list[Gpu]:
+        """The boards that the driver counts, by NVML index."""
+        ...
+
+
+class Gpu:
+    """One board. `board` counts the boards and never changes; the NVML index may."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        card: Card,
+        board: int,
+        *,
+        seed: int,
+        uuid: str,
+        minor: int,
+        serial: str | None,
+        name: bytes,
+        tenant: Tenant,
+        loaded_s: float,
+    ) -> None:
+        self._driver = driver
+        self.card, self.board = card, board
+        self.uuid, self.minor, self.serial, self.name = uuid, minor, serial, name
+        self.pci_domain, self.pci_bus = board // 8, 0x18 + 0x1A * (board % 8)
+        self.pci_bus_id = f"{self.pci_domain:08X}:{self.pci_bus:02X}:00.0"
+        self.power_limit_w = card.power_limit_w
+        self.health = Health()
+        self.mig_enabled = False
+        self.tenant = tenant
+        self.signals = tenant.signals
+        self.loaded_s = loaded_s
+        self.listed: Sequence[ProcessEntry] | None = None
+        chance = random.Random(f"{seed}/{board}")  # noqa: S311 - boards differ a little, no secret
+        self._power_factor = chance.uniform(0.97, 1.03)
+        self._warmer_c = chance.uniform(-2.0, 2.0)
+
+    @property
+    def gpu(self) -> Gpu:
+        """The whole GPU: itself."""
+        return self
+
+    @property
+    def branch(self) -> int:
+        """The driver branch."""
+        return self._driver.branch
+
+    @property
+    def gsp_firmware(self) -> str:
+        """Version of the firmware on the board: the driver's own."""
+        return self._driver.driver_version
+
+    def now_s(self) -> float:
+        """The time of the simulation."""
+        return self._driver.wall_s()
+
+    def index(self) -> int:
+        """The NVML index now."""
+        return self._driver.visible().index(self)
+
+    # --- power and heat ------------------------------------------------------------------------------
+
+    def power_w(self, now_s: float) -> float:
+        """Power at this moment."""
+        card = self.card
+        drawn = card.power_idle_w + (card.power_loaded_w - card.power_idle_w) * self.signals.sm.at(now_s)
+        return drawn * self._power_factor
+
+    def energy_j(self, now_s: float) -> float:
+        """The integral of the power since the driver was loaded."""
+        card, loaded_s = self.card, self.loaded_s
+        if now_s <= loaded_s:
+            return 0.0
+        work = self.signals.sm.integral(now_s) - self.signals.sm.integral(loaded_s)
+        joules = card.power_idle_w * (now_s - loaded_s) + (card.power_loaded_w - card.power_idle_w) * work
+        return joules * self._power_factor
+
+    def mean_power_w(self, now_s: float, window_s: float) -> float:
+        """Mean power of the last `window_s` seconds, whenever the driver was loaded."""
+        card = self.card
+        effort = mean(self.signals.sm, now_s - window_s, now_s)
+        return (card.power_idle_w + (card.power_loaded_w - card.power_idle_w) * effort) * self._power_factor
+
+    def temperature_c(self, now_s: float) -> float:
+        """Core temperature: follows the power of the last minute."""
+        card = self.card
+        return self._warmed(card.temperature_idle_c, card.temperature_loaded_c, now_s)
+
+    def memory_temperature_c(self, now_s: float) -> float | None:
+        """Memory temperature, where the board has the sensor."""
+        idle, loaded = self.card.memory_temperature_idle_c, self.card.memory_temperature_loaded_c
+        return None if idle is None or loaded is None else self._warmed(idle, loaded, now_s)
+
+    def _warmed(self, idle_c: float, loaded_c: float, now_s: float) -> float:
+        effort = mean(self.signals.sm, now_s - _HEAT_S, now_s)
+        return idle_c + (loaded_c - idle_c) * effort + self._warmer_c
+
+    # --- clocks --------------------------------------------------------------------------------------
+
+    def active(self, now_s: float) -> bool:
+        """Whether anything ran in the last seconds."""
+        return mean(self.signals.busy, now_s - _CLOCKS_FALL_S, now_s) > 1e-6
+
+    def clocks(self, now_s: float) -> Clocks:
+        """Clocks of this moment; while the power limit holds them down the SM clock is a few steps lower."""
+        if not self.active(now_s):
+            return self.card.clocks_idle
+        top = self.card.clocks_max
+        if self.signals.capped.at(now_s) > 0:
+            return msgspec.structs.replace(top, sm=int(top.sm * 0.94 / 15) * 15)
+        return top
+
+    def counted(self, signal: str, now_s: float) -> float:
+        """Seconds of a signal at its full value since the driver was loaded."""
+        counts = getattr(self.signals, signal)
+        return max(0.0, float(counts.integral(now_s) - counts.integral(self.loaded_s)))
+
+    # --- memory and processes ------------------------------------------------------------------------
+
+    @property
+    def total_bytes(self) -> int:
+        """All memory of the board."""
+        return self.card.memory_total_mib * MIB
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory that driver and firmware keep."""
+        return self.card.memory_reserved_mib * MIB
+
+    def used_bytes(self, now_s: float) -> int:
+        """Memory that processes hold."""
+        usable = self.total_bytes - self.reserved_bytes
+        return sum(int(usable * process.memory_share) for process in self.tenant.present(now_s))
+
+    def processes(self, now_s: float) -> Sequence[ProcessEntry]:
+        """The driver's process list: the tenant's, unless a test has put another in `listed`."""
+        if self.listed is not None:
+            return self.listed
+        usable = self.total_bytes - self.reserved_bytes
+        return [
+            ProcessEntry(p.pid, int(usable * p.memory_share), p.name, p.kind, p.sm_share)
+            for p in self.tenant.present(now_s)
+        ]
+
+    # --- changes while it runs -----------------------------------------------------------------------
+
+    def occupy(self, tenant: Tenant, now_s: float) -> None:
+        """Give the GPU to another tenant from now on; no counter steps."""
+        old = self.signals
+        self.signals = Signals(
+            **{
+                name: Then(getattr(old, name), now_s, getattr(tenant.signals, name))
+                for name in Signals.__struct_fields__
+            }
+        )
+        self.tenant = tenant
+
+    def vacate(self, now_s: float) -> None:
+        """Nothing runs on the GPU from now on."""
+        self.occupy(FREE, now_s)
+
+
+class MigDevice:
+    """A MIG device: one compute instance of a GPU instance."""
+
+    def __init__(
+        self, gpu: Gpu, profile: MigProfile, *, slot: int, instance: int, uuid: str, tenant: Tenant
+    ) -> None:
+        self.gpu, self.profile, self.slot, self.instance, self.uuid = gpu, profile, slot, instance, uuid
+        self.compute_instance = 0
+        self.tenant = tenant
+
+    @property
+    def board(self) -> int:
+        """The board that the device is part of."""
+        return self.gpu.board
+
+    def used_bytes(self, now_s: float) -> int:
+        """Memory that processes hold in the instance."""
+        usable = self.profile.memory_mib * MIB
+        return sum(int(usable * process.memory_share) for process in self.tenant.present(now_s))

@@ -1,0 +1,198 @@
+"""nvmlDeviceGetFieldValues: one call for many quantities, each with its own return code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clusterwatt.simulate.gpu import Gpu
+from clusterwatt.simulate.library.alter import VALUE_MEMBERS
+from clusterwatt.simulate.library.calls import (
+    INVALID_ARGUMENT,
+    NOT_SUPPORTED,
+    Filled,
+    Refused,
+    offered,
+    on_gpu,
+)
+from clusterwatt.simulate.library.clocks import held_down_ns
+from clusterwatt.simulate.library.power import AVERAGE_S, milli
+from clusterwatt.simulate.work import mean
+
+# NVML_VALUE_TYPE_*
+DOUBLE, UNSIGNED_INT, UNSIGNED_LONG_LONG, SIGNED_INT = 0, 1, 3, 5
+
+# NVML_POWER_SCOPE_*
+SCOPE_GPU, SCOPE_MODULE, SCOPE_MEMORY = 0, 1, 2
+
+Reader = Callable[[Gpu, int, float], "int | float"]
+
+# Field id to the type of its value and the function that reads it (GPU, scope, time).
+FIELDS: dict[int, tuple[int, Reader]] = {}
+
+
+def on_field(value_type: int, *ids: int) -> Callable[[Reader], Reader]:
+    """Register a reader of fields."""
+
+    def register(reader: Reader) -> Reader:
+        for field in ids:
+            FIELDS[field] = (value_type, reader)
+        return reader
+
+    return register
+
+
+@on_gpu("nvmlDeviceGetFieldValues")
+def field_values(gpu: Gpu, count: int, values: Filled) -> None:
+    """Fill every entry; one that fails says so itself and spoils no other."""
+    if count <= 0:
+        raise Refused(INVALID_ARGUMENT)
+    now_s = gpu.now_s()
+    for entry in values[:count]:
+        entry.timestamp = int(now_s * 1e6)
+        entry.latencyUsec = 3
+        try:
+            value_type, value = _read(gpu, entry.fieldId, entry.scopeId, now_s)
+        except Refused as refused:
+            entry.nvmlReturn = refused.code
+            continue
+        entry.nvmlReturn = 0
+        setattr(entry.value, VALUE_MEMBERS[value_type], value)
+        entry.valueType = _stated_type(entry.fieldId, value_type, gpu.branch)
+
+
+def _read(gpu: Gpu, field: int, scope: int, now_s: float) -> tuple[int, int | float]:
+    field = _present_id(field, gpu.branch)
+    if field not in FIELDS:
+        raise Refused(NOT_SUPPORTED)
+    value_type, reader = FIELDS[field]
+    return value_type, reader(gpu, scope, now_s)
+
+
+def _stated_type(field: int, value_type: int, branch: int) -> int:
+    """The type that the driver states, which is not always that of the value.
+
+    NVML leaves the type of ids 1 to 31 at 0, and since r545 states a double for the memory temperature
+    (comments in NVIDIA/DCGM, DcgmCacheManager.cpp).
+    """
+    if field <= 31 or (field == 82 and branch >= 545):
+        return DOUBLE
+    return value_type
+
+
+# --- ids that moved ----------------------------------------------------------------------------------
+
+_SLOWDOWNS = (269, 270, 271)  # software thermal, hardware thermal, hardware power brake: the ids since r590
+_SLOWDOWNS_R575 = (251, 252, 253)
+
+
+def _present_id(field: int, branch: int) -> int:
+    """Today's id of a field; r575 and r580 counted the slowdowns at 251 to 253, before there was none."""
+    if branch < 590:
+        if field in _SLOWDOWNS:
+            return -1
+        if field in _SLOWDOWNS_R575 and branch >= 575:
+            return _SLOWDOWNS[_SLOWDOWNS_R575.index(field)]
+    return field
+
+
+# --- power, energy, temperature ----------------------------------------------------------------------
+
+
+@on_field(UNSIGNED_INT, 82)
+def memory_temperature(gpu: Gpu, scope: int, now_s: float) -> int:
+    return round(offered(gpu.memory_temperature_c(now_s)))
+
+
+@on_field(UNSIGNED_LONG_LONG, 83)
+def total_energy(gpu: Gpu, scope: int, now_s: float) -> int:
+    return milli(gpu.energy_j(now_s))
+
+
+@on_field(UNSIGNED_LONG_LONG, 191)
+def energy(gpu: Gpu, scope: int, now_s: float) -> int:
+    return milli(gpu.energy_j(now_s)) if scope == SCOPE_GPU else refuse_scope()
+
+
+def refuse_scope() -> int:
+    """No board here has this scope."""
+    raise Refused(NOT_SUPPORTED)
+
+
+@on_field(UNSIGNED_INT, 185)
+def power_average(gpu: Gpu, scope: int, now_s: float) -> int:
+    if scope == SCOPE_MEMORY:
+        idle, loaded = offered(gpu.card.memory_power_idle_w), offered(gpu.card.memory_power_loaded_w)
+        return milli(idle + (loaded - idle) * mean(gpu.signals.sm, now_s - AVERAGE_S, now_s))
+    if scope != SCOPE_GPU or not gpu.card.power_average:
+        refuse_scope()
+    return milli(gpu.mean_power_w(now_s, AVERAGE_S))
+
+
+@on_field(UNSIGNED_INT, 186)
+def power_instant(gpu: Gpu, scope: int, now_s: float) -> int:
+    return milli(gpu.power_w(now_s)) if scope == SCOPE_GPU else refuse_scope()
+
+
+@on_field(UNSIGNED_INT, 187)
+def power_limit_min(gpu: Gpu, scope: int, now_s: float) -> int:
+    return milli(gpu.card.power_limit_min_w) if scope == SCOPE_GPU else refuse_scope()
+
+
+@on_field(UNSIGNED_INT, 188)
+def power_limit_max(gpu: Gpu, scope: int, now_s: float) -> int:
+    return milli(gpu.card.power_limit_max_w) if scope == SCOPE_GPU else refuse_scope()
+
+
+@on_field(UNSIGNED_INT, 189)
+def power_limit_default(gpu: Gpu, scope: int, now_s: float) -> int:
+    return milli(gpu.card.power_limit_w) if scope == SCOPE_GPU else refuse_scope()
+
+
+@on_field(UNSIGNED_INT, 190, 192)
+def power_limit_current(gpu: Gpu, scope: int, now_s: float) -> int:
+    return milli(gpu.power_limit_w) if scope == SCOPE_GPU else refuse_scope()
+
+
+def _margin(name: str) -> Reader:
+    def read(gpu: Gpu, scope: int, now_s: float) -> int:
+        if gpu.card.margins is None:
+            raise Refused(NOT_SUPPORTED)
+        return int(offered(getattr(gpu.card.margins, name)))
+
+    return read
+
+
+for _id, _name in ((193, "shutdown"), (194, "slowdown"), (195, "memory_max"), (196, "gpu_max")):
+    on_field(SIGNED_INT, _id)(_margin(_name))
+
+
+# --- clock event reasons -----------------------------------------------------------------------------
+
+
+def _held_down(reason: str) -> Reader:
+    def read(gpu: Gpu, scope: int, now_s: float) -> int:
+        return held_down_ns(gpu, reason, now_s)
+
+    return read
+
+
+for _id, _name in (
+    (74, "sw_power_cap"),
+    (75, "sw_thermal"),
+    (76, "sync_boost"),
+    (77, "board"),
+    (78, "low_use"),
+    (79, "reliability"),
+    (269, "sw_thermal"),
+    (270, "hw_thermal"),
+    (271, "hw_power_brake"),
+):
+    on_field(UNSIGNED_LONG_LONG, _id)(_held_down(_name))
+
+
+# --- PCIe --------------------------------------------------------------------------------------------
+
+
+@on_field(UNSIGNED_INT, 94)
+def pcie_replays(gpu: Gpu, scope: int, now_s: float) -> int:
+    return gpu.health.pcie_replays
