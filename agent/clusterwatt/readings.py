@@ -67,7 +67,7 @@ class GpuIntegrals(Reading, frozen=True):
 
     `since_s` is when that was, `read_s` when they were read, both monotonic. They start again with each
     driver host; `meters.energy` makes counters of them that never fall. `energy_counter_joules` is the
-    driver's own counter, which starts with the driver.
+    driver's own counter, which starts with the driver; its scope is gpu or, on superchips, module.
     """
 
     gpu: str
@@ -78,6 +78,7 @@ class GpuIntegrals(Reading, frozen=True):
     memory_busy_seconds: float | None = None
     power_integral_joules: float | None = None
     energy_counter_joules: float | None = None
+    energy_counter_scope: str = "gpu"
 
 
 class GpuMemory(Reading, frozen=True):
@@ -138,13 +139,21 @@ class GpuTemperatureMargin(Reading, frozen=True):
 
 
 class GpuClock(Reading, frozen=True):
-    """A clock now and its highest setting. domain: sm, memory, graphics, video."""
+    """A clock now. domain: sm, memory, graphics, video."""
 
     gpu: str
     uuid: str
     domain: str
-    clock_hertz: float | None = None
-    max_hertz: float | None = None
+    clock_hertz: float
+
+
+class GpuClockMax(Reading, frozen=True):
+    """The highest setting of a clock."""
+
+    gpu: str
+    uuid: str
+    domain: str
+    max_hertz: float
 
 
 class GpuPerformanceState(Reading, frozen=True):
@@ -153,6 +162,22 @@ class GpuPerformanceState(Reading, frozen=True):
     gpu: str
     uuid: str
     performance_state: float
+
+
+HostReading = (
+    GpuInfo
+    | GpuUse
+    | GpuIntegrals
+    | GpuMemory
+    | GpuPower
+    | GpuPowerLimit
+    | GpuTemperature
+    | GpuTemperatureLimit
+    | GpuTemperatureMargin
+    | GpuClock
+    | GpuClockMax
+    | GpuPerformanceState
+)
 
 
 # --- GPU: what the agent makes of it -------------------------------------------------------------------
@@ -309,7 +334,7 @@ class RdmaCongestion(Reading, frozen=True):
 
 
 class Disk(Reading, frozen=True):
-    """A whole physical disk, from the kernel's block layer."""
+    """A whole physical disk, from the kernel's block layer; flushes are counted since Linux 5.5."""
 
     device: str
     read_bytes: float
@@ -321,6 +346,8 @@ class Disk(Reading, frozen=True):
     busy_seconds: float
     queue_seconds: float
     in_flight: float
+    flushes_completed: float | None = None
+    flush_seconds: float | None = None
 
 
 class DiskInfo(Reading, frozen=True):
@@ -352,7 +379,10 @@ class Filesystem(Reading, frozen=True):
 
 
 class FilesystemProbe(Reading, frozen=True):
-    """When a mount answered last (the time stays while it hangs), and how long that took."""
+    """When a mount answered last: the time stays while it hangs. Until its first answer: when first asked.
+
+    The duration is that of its last answer, or of the call that it has not answered so far.
+    """
 
     mountpoint: str
     fstype: str

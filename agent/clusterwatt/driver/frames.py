@@ -13,34 +13,7 @@ from typing import IO
 import msgspec
 
 from clusterwatt.config.model import Simulate
-from clusterwatt.readings import (
-    Failure,
-    GpuClock,
-    GpuInfo,
-    GpuIntegrals,
-    GpuMemory,
-    GpuPerformanceState,
-    GpuPower,
-    GpuPowerLimit,
-    GpuTemperature,
-    GpuTemperatureLimit,
-    GpuTemperatureMargin,
-    GpuUse,
-)
-
-HostReading = (
-    GpuInfo
-    | GpuUse
-    | GpuIntegrals
-    | GpuMemory
-    | GpuPower
-    | GpuPowerLimit
-    | GpuTemperature
-    | GpuTemperatureLimit
-    | GpuTemperatureMargin
-    | GpuClock
-    | GpuPerformanceState
-)
+from clusterwatt.readings import Failure, HostReading
 
 LENGTH_BYTES = 4
 MAX_MESSAGE_BYTES = 16 << 20  # a frame of 8 GPUs is 20 kB; more is not a frame

@@ -29,14 +29,13 @@ from clusterwatt.driver.frames import (
     DeviceFrame,
     DriverState,
     Frame,
-    HostReading,
     HostSettings,
     read_message,
     write_message,
 )
 from clusterwatt.nvml.errors import DeviceTrouble, DriverUnavailable, GenerationOver
 from clusterwatt.nvml.session import Device, Enumeration, Session, Versions
-from clusterwatt.readings import Failure
+from clusterwatt.readings import Failure, HostReading
 from clusterwatt.worker import Countdown, Outcome, Worker
 
 log = logging.getLogger("clusterwatt.driver.host")
@@ -243,7 +242,12 @@ class Host:
         self._count = found.count
         for device in found.devices:
             if device.uuid not in self._slots:
-                reader = GpuReader(device, self._clock, slow_seconds=self._settings.slow_seconds)
+                reader = GpuReader(
+                    device,
+                    self._clock,
+                    every_seconds=self._settings.every_seconds,
+                    slow_seconds=self._settings.slow_seconds,
+                )
                 self._slots[device.uuid] = Slot(device, reader, self._clock)
         present = {device.uuid for device in found.devices}
         for uuid, slot in self._slots.items():

@@ -1,0 +1,188 @@
+"""One GPU through the NVIDIA driver: what is read at every tick, what now and then, and its identity.
+
+Runs in the driver host, on the GPU's own thread. The quantities are in the `gpu_*` modules beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from clusterwatt.catalog import Table
+from clusterwatt.clock import Clock
+from clusterwatt.collectors import gpu_clocks, gpu_power, gpu_temperature, gpu_use
+from clusterwatt.nvml.constants import ARCHITECTURES
+from clusterwatt.nvml.errors import DeviceTrouble, device_reason
+from clusterwatt.nvml.session import Device
+from clusterwatt.readings import (
+    DriverDown,
+    DriverInfo,
+    DriverUp,
+    Failure,
+    GpuDown,
+    GpuInfo,
+    GpuIntegrals,
+    GpuUp,
+    HostReading,
+)
+
+INFO = Table(
+    GpuInfo,
+    labels=(
+        "gpu",
+        "uuid",
+        "name",
+        "architecture",
+        "pci_bus_id",
+        "minor",
+        "serial",
+        "vbios",
+        "parent_uuid",
+        "mig_profile",
+        "simulated",
+    ),
+)
+UP = Table(GpuUp, labels=("gpu", "uuid"))
+DOWN = Table(GpuDown, labels=("gpu", "uuid", "reason"))
+DRIVER_UP = Table(DriverUp)
+DRIVER_DOWN = Table(DriverDown, labels=("reason",))
+DRIVER_INFO = Table(DriverInfo, labels=("driver", "nvml", "cuda", "simulated"))
+METRICS = (
+    INFO.info("gpu_info", "What the GPU is; parent_uuid and mig_profile are empty on a whole GPU."),
+    UP.gauge("gpu_up", "1 while the GPU answers; a GPU once seen stays, with 0.", "up"),
+    DOWN.info("gpu_down_info", "Why the GPU does not answer; there only while it does not."),
+    DRIVER_UP.gauge("driver_up", "1 while the driver answers.", "up"),
+    DRIVER_DOWN.info("driver_down_info", "Why the driver does not answer; there only while it does not."),
+    DRIVER_INFO.info(
+        "driver_info", "Versions of the driver, of NVML, and of CUDA as the driver supports it."
+    ),
+    DRIVER_UP.gauge("gpus_visible", "GPUs that answer.", "gpus_visible"),
+    DRIVER_UP.gauge(
+        "gpus_expected", "GPUs that should be there; 0: nobody stated a number.", "gpus_expected"
+    ),
+    *gpu_use.METRICS,
+    *gpu_power.METRICS,
+    *gpu_temperature.METRICS,
+    *gpu_clocks.METRICS,
+)
+
+FIELDS = (*gpu_power.FIELDS, *gpu_temperature.FIELDS)
+NOW_AND_THEN_S = 5.0
+KEPT_INTERVALS = 3
+NO_TEXT = frozenset({"N/A", "[N/A]"})
+
+
+class Part:
+    """Readings that are taken less often than each tick, and kept in between."""
+
+    def __init__(self, every_s: float, read: Callable[[], Iterable[HostReading]]) -> None:
+        self._every_s = every_s
+        self._read = read
+        self._due_s = float("-inf")
+        self._read_s = float("-inf")
+        self._kept: tuple[HostReading, ...] = ()
+
+    def readings(self, now_s: float, tick_s: float) -> tuple[HostReading, ...]:
+        """Those of the last time, taken anew when it is time; none once they are three intervals old."""
+        if now_s >= self._due_s - tick_s / 2:  # the tick nearest to the time
+            self._due_s = now_s + self._every_s
+            fresh = tuple(self._read())
+            if fresh:
+                self._kept, self._read_s = fresh, now_s
+        return self._kept if now_s - self._read_s <= KEPT_INTERVALS * self._every_s else ()
+
+    def forget(self) -> None:
+        """Drop what is kept and take it anew at the next tick."""
+        self._due_s = self._read_s = float("-inf")
+
+
+class GpuReader:
+    """Reads one GPU, once each tick. `slow_seconds` is the cadence of what hardly ever changes."""
+
+    def __init__(self, device: Device, clock: Clock, *, every_seconds: float, slow_seconds: float) -> None:
+        self._device = device
+        self._clock = clock
+        self._every_s = every_seconds
+        self._since_s = clock.monotonic_s()
+        self._gpu = device.gpu
+        self._use = gpu_use.Use(device, clock, every_seconds)
+        self._power = gpu_power.Power(device, clock, every_seconds)
+        self._temperatures = gpu_temperature.Temperatures(device)
+        # A limit is read before the temperature that is compared with it.
+        self._parts = (
+            Part(slow_seconds, lambda: identity(device)),
+            Part(slow_seconds, lambda: gpu_power.limits(device)),
+            Part(slow_seconds, self._temperatures.limits),
+            Part(slow_seconds, lambda: gpu_clocks.max_clocks(device)),
+            Part(max(every_seconds, NOW_AND_THEN_S), self._temperatures.margin),
+            Part(max(every_seconds, NOW_AND_THEN_S), lambda: gpu_clocks.other_clocks(device)),
+            Part(max(every_seconds, NOW_AND_THEN_S), lambda: gpu_clocks.performance_state(device)),
+        )
+
+    def read(self) -> tuple[list[HostReading], list[Failure]]:
+        """Everything known of the GPU now, and the quantities that could not be read.
+
+        Raises DeviceTrouble when the GPU does not answer, GenerationOver when the driver does not.
+        """
+        device, now_s = self._device, self._clock.monotonic_s()
+        answers = device.answers
+        if device.gpu != self._gpu:  # the driver counts its GPUs in another order than before
+            self._gpu = device.gpu
+            for part in self._parts:
+                part.forget()
+        readings: list[HostReading] = []
+        for part in self._parts:
+            readings.extend(part.readings(now_s, self._every_s))
+        readings.extend(self._at_each_tick())
+        failures = device.take_failures()
+        if device.answers == answers:
+            # A dead GPU may refuse everything with a code that a single broken sensor has too.
+            raise DeviceTrouble(
+                device_reason(device.last_refusal), "the GPU answers nothing that it is asked"
+            )
+        return readings, failures
+
+    def _at_each_tick(self) -> Iterator[HostReading]:
+        device = self._device
+        values = device.fields(FIELDS)
+        yield from self._power.read(values)
+        yield from self._temperatures.read(values)
+        yield from self._use.read()
+        yield from gpu_use.memory(device)
+        yield from gpu_clocks.sm_clock(device)
+        yield GpuIntegrals(
+            gpu=device.gpu,
+            uuid=device.uuid,
+            since_s=self._since_s,
+            read_s=self._clock.monotonic_s(),
+            busy_seconds=self._use.busy.seconds,
+            memory_busy_seconds=self._use.memory_busy.seconds,
+            power_integral_joules=self._power.integral_joules,
+            energy_counter_joules=self._power.counter_joules,
+            energy_counter_scope=self._power.counter_scope,
+        )
+
+
+def identity(device: Device) -> Iterator[GpuInfo]:
+    """What the GPU is; a text that the driver does not state is empty."""
+    architecture = device.ask("nvmlDeviceGetArchitecture")
+    pci = device.ask("nvmlDeviceGetPciInfo")
+    minor = device.ask("nvmlDeviceGetMinorNumber")
+    yield GpuInfo(
+        gpu=device.gpu,
+        uuid=device.uuid,
+        name=_text(device, "nvmlDeviceGetName") or "unknown",
+        architecture=ARCHITECTURES.get(architecture, ""),
+        # As nvidia-smi writes it. A GPU is always function 0.
+        pci_bus_id="" if pci is None else f"{pci.domain:08X}:{pci.bus:02X}:{pci.device:02X}.0",
+        minor="" if minor is None else str(minor),
+        serial=_text(device, "nvmlDeviceGetSerial"),
+        vbios=_text(device, "nvmlDeviceGetVbiosVersion"),
+        parent_uuid="",
+        mig_profile="",
+        simulated="true" if device.simulated else "false",
+    )
+
+
+def _text(device: Device, function: str) -> str:
+    text = device.text(function) or ""
+    return "" if text in NO_TEXT else text
