@@ -163,9 +163,8 @@ def test_a_damaged_file_gives_a_configuration_or_a_clear_error(
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_text_in_environment_and_on_the_command_line(path: str, value: str) -> None:
     for sets in ([f"{path}={value}"], [value], [f"limits.families={value}"], [f"http.listen={value}"]):
-        explained(
-            lambda sets=sets: load(None, {f"CLUSTERWATT_{path}": value, "CLUSTERWATT_LOG": value}, sets)
-        )
+        environ = {f"CLUSTERWATT_{path}": value, "CLUSTERWATT_LOG": value}
+        explained(functools.partial(load, None, environ, sets))
 
 
 def loads_or_explains(path: Path) -> None:
