@@ -3,7 +3,8 @@
     python -m benchmarks.agent [--seconds 60] [--markdown]
 
 Default settings, a tick each second, eight simulated GPUs, the machine's own network, disks and host. CPU is
-what both processes use, less what the simulated library uses: `benchmarks.driver_host` says how that is known.
+what both processes use, less what the simulated library uses; `benchmarks.driver_host` says how that is
+known.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+from tests.e2e.servers import Server, agent, answers, end, free_port
 
 from benchmarks import driver_host
-from tests.e2e.servers import Server, agent, answers, end, free_port
 
 SCRAPE_EVERY_S = 15.0
 SETTLE_S = 10.0
@@ -85,7 +86,8 @@ def cpu_and_memory(server: Server, seconds: float) -> Iterator[Figure]:
 def scrapes(server: Server, seconds: float) -> Iterator[Figure]:
     """How long a scrape takes that meets a new snapshot, and one that meets a page rendered already."""
     connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=5)
-    rendered, cached = [], []
+    rendered: list[float] = []
+    cached: list[float] = []
     body = b""
 
     def scrape() -> float:
