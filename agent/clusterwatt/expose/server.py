@@ -1,0 +1,329 @@
+"""The agent's HTTP side: metrics, health, the live page. It shows the newest snapshot and asks no hardware.
+
+A request is only a read: what it needs is made from the snapshot once, beside the event loop, and all further
+requests get the same bytes. Clients are held to limits (`expose.gate`) and told nothing of what went wrong
+inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gzip
+import importlib.resources
+import logging
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import web
+
+from clusterwatt.config.model import Http, listen_address
+from clusterwatt.expose.gate import Connection, Gate, GateLimits
+from clusterwatt.expose.history import History
+from clusterwatt.expose.negotiation import wants_gzip, wants_openmetrics
+from clusterwatt.expose.press import Edition, Press
+from clusterwatt.expose.render import OPENMETRICS_TYPE, TEXT_TYPE, Page, Renderer
+from clusterwatt.expose.view import node_view
+from clusterwatt.readings import SeriesCount, SeriesDropped, Snapshot
+
+log = logging.getLogger(__name__)
+
+GZIP_LEVEL = 4
+STOP_WITHIN_S = 2.0
+
+STATIC: Mapping[str, str] = {
+    "index.html": "text/html; charset=utf-8",
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+HEADERS: Mapping[str, str] = {
+    "Server": "clusterwatt",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class BoundAddress(msgspec.Struct, frozen=True):
+    """Where the server listens: the real port, also when any was asked for."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Site:
+    """Everything that the agent shows.
+
+    `publish` is called once a tick, by one caller, in the event loop. `ready` and `alive` ask nobody and
+    return at once.
+    """
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        history: History,
+        *,
+        node_name: str,
+        ready: Callable[[], tuple[bool, str]],
+        alive: Callable[[], bool],
+    ) -> None:
+        self._renderer = renderer
+        self._history = history
+        self._node_name = node_name
+        self._ready = ready
+        self._alive = alive
+        self._press = Press()
+        self._edition: Edition | None = None
+        self._first_page: asyncio.Task[None] | None = None
+        self._shown = False
+        self._on_publish: list[Callable[[Snapshot], None]] = []
+        self._series = 0
+        self._dropped: Counter[str] = Counter()
+        self._runner: web.AppRunner | None = None
+        self._gate: Gate | None = None
+        self._server: asyncio.Server | None = None
+        self.app = web.Application(client_max_size=1024)
+        self.app.add_routes(
+            [
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+                web.get("/api/v1/node", self._node),
+                web.get("/", _file("index.html")),
+                *(web.get(f"/{name}", _file(name)) for name in STATIC if name != "index.html"),
+            ]
+        )
+
+    def use(self, renderer: Renderer) -> None:
+        """Render the next snapshots with another renderer."""
+        self._renderer = renderer
+
+    def on_publish(self, call: Callable[[Snapshot], None]) -> None:
+        """Have `call` called with each snapshot that is shown, for the first time when its page is there."""
+        self._on_publish.append(call)
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Show this snapshot from now on."""
+        self._edition = Edition(snapshot, self._press)
+        self._history.append(snapshot)
+        if self._shown:
+            self._tell(snapshot)
+        elif self._first_page is None:
+            self._first_page = asyncio.get_running_loop().create_task(self._show_first(self._edition))
+
+    async def page(self, *, openmetrics: bool = False) -> Page:
+        """The metrics page of the newest snapshot. Raises LookupError before there is one."""
+        edition = self._edition
+        if edition is None:
+            raise LookupError("nothing has been published yet")
+        renderer = self._renderer
+        page = await edition.get(
+            ("metrics", openmetrics), lambda: renderer.render(edition.snapshot, openmetrics=openmetrics)
+        )
+        if not edition.counted:
+            edition.counted = True
+            self._series = page.series
+            self._dropped.update(page.dropped)
+        return page
+
+    def readings(self) -> Iterator[SeriesCount | SeriesDropped]:
+        """What the site says about itself: series on the last page, and those that were dropped so far."""
+        if self._shown:
+            yield SeriesCount(series=float(self._series))
+        for table, dropped in self._dropped.items():
+            yield SeriesDropped(table=table, dropped=float(dropped))
+
+    async def start(self, http: Http) -> BoundAddress:
+        """Listen. Raises OSError with one line that names the address and the remedy."""
+        runner = web.AppRunner(self.app, shutdown_timeout=STOP_WITHIN_S)
+        await runner.setup()
+        gate = Gate(
+            lambda connection: _Exchanges(connection, runner),
+            GateLimits(head_s=http.header_timeout_seconds, max_connections=http.max_connections),
+        )
+        try:
+            self._server = await _listen(gate, http.listen)
+        except OSError as error:
+            await runner.cleanup()
+            raise OSError(f"http.listen: {http.listen}: {_remedy(error)}") from None
+        self._runner, self._gate = runner, gate
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return BoundAddress(host, port)
+
+    async def stop(self) -> None:
+        """Stop listening, let answers that are on their way go out for two seconds, end all connections."""
+        if self._server is not None:
+            self._server.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._gate is not None:
+            self._gate.close()
+        if self._first_page is not None:
+            self._first_page.cancel()
+        self._press.stop()
+
+    async def _show_first(self, edition: Edition) -> None:
+        await self.page()
+        self._shown = True
+        self._tell(edition.snapshot)
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        for call in self._on_publish:
+            call(snapshot)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        """The newest page. None at all when ticks have stopped: old values must not look like new ones."""
+        if self._edition is None or not self._alive():
+            return _plain(503, "no current readings")
+        openmetrics = wants_openmetrics(request.headers.get("Accept", ""))
+        edition = self._edition
+        page = await self.page(openmetrics=openmetrics)
+        response = await _answer(request, edition, ("metrics", openmetrics), page.body)
+        response.headers["Content-Type"] = OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
+        response.headers["Vary"] = "Accept, Accept-Encoding"
+        return response
+
+    async def _node(self, request: web.Request) -> web.Response:
+        edition = self._edition
+        if edition is None:
+            return _plain(503, "no current readings")
+        curves = self._history.curves()
+
+        def make() -> bytes:
+            return msgspec.json.encode(node_view(self._node_name, edition.snapshot, curves))
+
+        response = await _answer(request, edition, "node", await edition.get("node", make))
+        response.headers["Content-Type"] = "application/json"
+        response.headers["Vary"] = "Accept-Encoding"
+        return response
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return _plain(200, "ok") if self._alive() else _plain(503, "ticks have stopped")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        if not self._shown:
+            return _plain(503, "the first page is not there yet")
+        ready, said = self._ready()
+        return _plain(200 if ready else 503, said)
+
+
+class _Exchanges(web.RequestHandler):
+    """aiohttp's side of one connection, which tells the gate of each answer and clients nothing of errors."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection, runner: web.AppRunner) -> None:
+        assert runner.server is not None
+        super().__init__(
+            runner.server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # None is documented to switch it off
+            keepalive_timeout=connection.limits.idle_s,
+            lingering_time=1.0,
+            max_line_size=connection.limits.max_head_bytes,
+            max_field_size=connection.limits.max_head_bytes,
+            auto_decompress=False,
+        )
+        self._connection = connection
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send the answer, with the headers that all have, and see it go out."""
+        if isinstance(resp, web.HTTPException):
+            allow = resp.headers.get("Allow")
+            resp = _plain(resp.status)
+            if allow is not None:
+                resp.headers["Allow"] = allow
+        if request.body_exists:  # nobody here reads it
+            resp.force_close()
+        for name, value in HEADERS.items():
+            resp.headers.setdefault(name, value)
+        resp, broken = await super().finish_response(request, resp, start_time)
+        if not broken:
+            try:
+                await request.writer.drain()
+            except ConnectionError:
+                return resp, True
+            if resp.keep_alive:
+                self._connection.answered()
+        return resp, broken
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer a request that cannot be understood, or that a bug has ended."""
+        if status >= 500:
+            log.error("%s %s failed", request.method, request.path, exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("part of the answer has gone out already")
+        response = _plain(status)
+        response.force_close()
+        return response
+
+
+def _file(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """A handler for one of the files of the page, which is read now."""
+    content = (importlib.resources.files(__package__) / "static" / name).read_bytes()
+
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(body=content, headers={"Content-Type": STATIC[name], "Cache-Control": "no-cache"})
+
+    return handle
+
+
+def _plain(status: int, text: str = "") -> web.Response:
+    """One line; by default what the status is called."""
+    return web.Response(status=status, text=(text or HTTPStatus(status).phrase.lower()) + "\n")
+
+
+async def _answer(request: web.Request, edition: Edition, name: Hashable, body: bytes) -> web.Response:
+    """The body, packed once for all when the client asks for that."""
+    if not wants_gzip(request.headers.get("Accept-Encoding", "")):
+        return web.Response(body=body)
+    packed = await edition.get((name, "gzip"), lambda: gzip.compress(body, GZIP_LEVEL, mtime=0))
+    return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
+
+
+async def _listen(gate: Gate, listen: str) -> asyncio.Server:
+    host, port = listen_address(listen)
+    loop = asyncio.get_running_loop()
+    if host:
+        return await loop.create_server(gate, host, port)
+    # One socket for IPv6 and IPv4: with one each, port 0 would give two ports.
+    try:
+        everywhere = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    except (OSError, ValueError) as error:  # ValueError: the platform cannot do both on one socket
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise
+        everywhere = socket.create_server(("", port))  # IPv6 is switched off
+    return await loop.create_server(gate, sock=everywhere)
+
+
+def _remedy(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "the name is not known on this machine; give an address of it"
+    if error.errno == errno.EADDRINUSE:
+        return "another process listens there; stop it (`ss -ltnp` names it) or choose another port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine has no such address; `:PORT` listens on all that it has"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "not permitted; choose a port above 1023"
+    return error.strerror or "cannot listen there"
