@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -116,18 +117,21 @@ def say(name: str, *, good: bool, started_s: float) -> None:
 def check(*, full: bool) -> Report:
     """Run all steps, whatever fails on the way."""
     report = Report()
-    for step in static_steps():
-        run_step(step, report)
-    for name in PROGRAMS_FULL if full else PROGRAMS:
-        attempt(name, report, partial(apt.fetch, name))
-    version = f"3.{sys.version_info.minor}"
-    run_step(unit_step(Path(sys.executable), version, full=full), report)
-    for version, python in pythons.others().items():
-        name = f"environment, Python {version}"
-        made = attempt(name, report, partial(pythons.environment, version, python))
-        if made:
-            run_step(unit_step(made, version, full=False), report)
-    run_step(end_to_end_step(full=full), report)
+    with ThreadPoolExecutor(max_workers=1) as background:
+        others = {
+            version: background.submit(pythons.environment, version, python)
+            for version, python in pythons.others().items()
+        }
+        for step in static_steps():
+            run_step(step, report)
+        for name in PROGRAMS_FULL if full else PROGRAMS:
+            attempt(name, report, partial(apt.fetch, name))
+        run_step(unit_step(Path(sys.executable), f"3.{sys.version_info.minor}", full=full), report)
+        for version, environment in others.items():
+            python = attempt(f"environment, Python {version}", report, environment.result)
+            if python:
+                run_step(unit_step(python, version, full=False), report)
+        run_step(end_to_end_step(full=full), report)
     return report
 
 

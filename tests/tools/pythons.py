@@ -40,7 +40,7 @@ def environment(version: str, python: Path) -> Path:
     if not (stamp.exists() and stamp.read_text() == state):
         shutil.rmtree(folder, ignore_errors=True)
         _quietly(python, "-m", "venv", folder)
-        _quietly(folder / "bin/python", "-m", "pip", "install", "--quiet", "-e", f"{ROOT}[test]")
+        _quietly(folder / "bin/python", "-m", "pip", "install", "--no-compile", "-e", f"{ROOT}[test]")
         stamp.write_text(state)
     return folder / "bin/python"
 
