@@ -162,7 +162,7 @@ class Agent:
             "cpu": lambda: CpuCollector(files()),
             "memory": lambda: MemoryCollector(files()),
             "pressure": lambda: PressureCollector(files()),
-            "host": lambda: HostCollector(files()),
+            "host": lambda: HostCollector(files(), clock),
             "processes": lambda: ProcessesCollector(files(), clock),
             "ethernet": lambda: EthernetCollector(files(), wanted.ethernet, clock),
             "rdma": lambda: RdmaCollector(files(), wanted.rdma, clock),
@@ -217,19 +217,14 @@ async def _run(config: Config, reload: Callable[[], Config]) -> int:
     except OSError as error:
         raise StartError(str(error)) from None
     log.info("listening on http://%s", address)
-    ticks = asyncio.create_task(_tick(agent, stop))
+    agent.site.on_publish(_watchdog())
     try:
-        await ticks
+        await agent.pipeline.run(stop)
     finally:
         sdnotify.notify("STOPPING=1")
         await agent.site.stop()
         agent.stop()
     return 0
-
-
-async def _tick(agent: Agent, stop: asyncio.Event) -> None:
-    agent.site.on_publish(_watchdog())
-    await agent.pipeline.run(stop)
 
 
 def _watchdog() -> Callable[[Snapshot], None]:
@@ -269,7 +264,7 @@ async def _once(config: Config) -> int:
         await agent.pipeline.tick()
         if agent.driver is None or agent.driver.spoke or clock.monotonic_s() > deadline_s:
             break
-    page = agent.site.page(openmetrics=False)
+    page = await agent.site.page()
     sys.stdout.buffer.write(page.body)
     sys.stdout.flush()
     agent.stop()

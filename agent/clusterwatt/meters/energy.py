@@ -117,4 +117,3 @@ class GpuMeter:
             yield GpuEnergy(
                 gpu=now.gpu, uuid=now.uuid, scope="gpu", method=account.method, energy_joules=joules
             )
-
