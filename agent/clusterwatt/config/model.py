@@ -65,11 +65,13 @@ class RdmaCollector(Collector, frozen=True):
 
     `expected_ports`: ports that must be up, as `device/port`; empty: those that were up for an hour.
     `expected_link_gbit`: the rate that these ports must have; 0: the highest seen.
+    `rails`: ports as `device/port`, that of rail 0 first; empty: in the order of their PCI addresses.
     """
 
     every_seconds: Tick = 2.0
     expected_ports: tuple[str, ...] = ()
     expected_link_gbit: Annotated[float, Meta(ge=0, le=100_000)] = 0.0
+    rails: tuple[str, ...] = ()
 
 
 class DiskCollector(Collector, frozen=True):
