@@ -1,0 +1,49 @@
+"""Our numbers are those of the driver's interface."""
+
+from __future__ import annotations
+
+import pynvml
+
+from clusterwatt.nvml import constants
+from clusterwatt.nvml.session import UNION_MEMBERS
+
+
+def test_numbers_are_those_of_the_binding() -> None:
+    assert pynvml.nvmlMemory_v2 == constants.MEMORY_V2
+    assert constants.SENSOR_CORE == pynvml.NVML_TEMPERATURE_GPU
+    assert constants.THRESHOLD_SHUTDOWN == pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN
+    assert constants.THRESHOLD_SLOWDOWN == pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+    assert constants.THRESHOLD_MEMORY_MAX == pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX
+    assert constants.THRESHOLD_CORE_MAX == pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX
+    assert constants.CLOCK_GRAPHICS == pynvml.NVML_CLOCK_GRAPHICS
+    assert constants.CLOCK_SM == pynvml.NVML_CLOCK_SM
+    assert constants.CLOCK_MEMORY == pynvml.NVML_CLOCK_MEM
+    assert constants.CLOCK_VIDEO == pynvml.NVML_CLOCK_VIDEO
+    assert constants.SAMPLES_GPU_UTILIZATION == pynvml.NVML_GPU_UTILIZATION_SAMPLES
+    assert constants.SAMPLES_MEMORY_UTILIZATION == pynvml.NVML_MEMORY_UTILIZATION_SAMPLES
+    assert constants.SCOPE_GPU == pynvml.NVML_POWER_SCOPE_GPU
+    assert constants.SCOPE_MODULE == pynvml.NVML_POWER_SCOPE_MODULE
+    assert constants.SCOPE_MEMORY == pynvml.NVML_POWER_SCOPE_MEMORY
+    assert constants.FIELD_MEMORY_TEMPERATURE[0] == pynvml.NVML_FI_DEV_MEMORY_TEMP
+    assert constants.FIELD_ENERGY[0] == pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
+    assert constants.FIELD_POWER_AVERAGE == pynvml.NVML_FI_DEV_POWER_AVERAGE
+    assert constants.FIELD_POWER_INSTANT == pynvml.NVML_FI_DEV_POWER_INSTANT
+
+
+def test_architectures_are_those_of_the_binding() -> None:
+    for number, name in constants.ARCHITECTURES.items():
+        assert getattr(pynvml, f"NVML_DEVICE_ARCH_{name.upper()}") == number
+
+
+def test_members_of_the_value_union_stand_at_their_type() -> None:
+    types = (
+        "DOUBLE",
+        "UNSIGNED_INT",
+        "UNSIGNED_LONG",
+        "UNSIGNED_LONG_LONG",
+        "SIGNED_LONG_LONG",
+        "SIGNED_INT",
+    )
+    for member, name in zip(UNION_MEMBERS, (*types, "UNSIGNED_SHORT"), strict=True):
+        assert UNION_MEMBERS[getattr(pynvml, f"NVML_VALUE_TYPE_{name}")] == member
+        assert hasattr(pynvml.c_nvmlValue_t, member)
