@@ -33,21 +33,35 @@ class CpuCollector:
 
     def __init__(self, files: Files) -> None:
         self._files = files
+        self._cpus: int | None = None
         self._highest: dict[str, float] = {}
+        self._shift: dict[str, float] = {}
 
     def collect(self) -> Iterator[Reading]:
-        """One reading for each mode; the kernel may take idle and iowait back a little, a counter may not."""
+        """One reading for each mode. A counter does not step back, whatever the kernel does."""
         text = self._files.text("/proc/stat")
         if text is None:
             return
         lines = text.splitlines()
-        ticks = [int(column) for column in lines[0].split()[1:]]
-        for column, mode in enumerate(MODES[: len(ticks)]):
-            own = ticks[column]
-            guest = GUEST_IN.get(mode, len(ticks))
-            if guest < len(ticks):
-                own -= ticks[guest]
-            seconds = max(own / TICKS_PER_SECOND, self._highest.get(mode, 0.0))
-            self._highest[mode] = seconds
-            yield CpuTime(mode=mode, cpu_seconds=seconds)
-        yield CpuCount(cpus=float(sum(1 for line in lines[1:] if line.startswith("cpu"))))
+        cpus = sum(1 for line in lines[1:] if line.startswith("cpu"))
+        seconds = seconds_by_mode([int(column) for column in lines[0].split()[1:]])
+        if self._cpus not in {None, cpus}:
+            # The idle time of a CPU that is offline is counted another way (get_idle_time in fs/proc/stat.c):
+            # the sum can fall by days, and rises by as much when it is back. Go on from where we were.
+            self._shift = {mode: self._highest[mode] - now for mode, now in seconds.items()}
+        self._cpus = cpus
+        for mode, now in seconds.items():
+            # Idle and iowait may go back a little at any time, and are right again a moment later.
+            self._highest[mode] = max(now + self._shift.get(mode, 0.0), self._highest.get(mode, 0.0))
+            yield CpuTime(mode=mode, cpu_seconds=self._highest[mode])
+        yield CpuCount(cpus=float(cpus))
+
+
+def seconds_by_mode(ticks: list[int]) -> dict[str, float]:
+    """Seconds in each mode that the kernel knows, guests taken out of the mode that holds them."""
+    seconds = {}
+    for mode, own in zip(MODES, ticks, strict=False):
+        guest = GUEST_IN.get(mode, len(ticks))
+        in_guests = ticks[guest] if guest < len(ticks) else 0
+        seconds[mode] = (own - in_guests) / TICKS_PER_SECOND
+    return seconds
