@@ -207,6 +207,7 @@ def test_without_a_root_the_path_is_the_mount_point(storage: Storage, clock: Fak
         ("/processed", True),
         ("/sys/fs/x", False),
         ("/run/credentials/x", False),
+        ("/run/netns", False),
         ("/run/containerd/io.containerd.grpc.v1.cri/sandboxes/1/shm", False),
         ("/run/containers/storage/overlay-containers/1/userdata/shm", False),
         ("/var/lib/docker", False),

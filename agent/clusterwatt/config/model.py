@@ -92,7 +92,7 @@ class FilesystemCollector(Collector, frozen=True):
     every_seconds: Tick = 15.0
     network_mounts: tuple[str, ...] = ()
     exclude_mountpoints: Pattern = (
-        r"/(dev(?!/shm$)|proc|sys|run/(credentials|containerd|k3s/containerd|containers/storage)|"
+        r"/(dev(?!/shm$)|proc|sys|run/(credentials|netns|containerd|k3s/containerd|containers/storage)|"
         r"var/lib/(docker|containers/storage|kubelet/pods))(/.*)?"
     )
     timeout_seconds: Seconds = 5.0
