@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import threading
+import time
+
+import psutil
+import pytest
+
+from clusterwatt.config.model import Http
+from clusterwatt.expose.gate import Gate, GateLimits
+from clusterwatt.readings import GpuUse, Network
+from tests.expose.sites import CountingRenderer, RunningSite, running, snapshot
+from tests.expose.test_server import in_loop
+
+USE = GpuUse("0", "GPU-a", 0.5)
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+TASKS_CAP = 64
+
+
+async def closed(reader: asyncio.StreamReader, within_s: float = 5.0) -> bytes:
+    """What still comes until the server ends the connection."""
+    try:
+        return await asyncio.wait_for(reader.read(), within_s)
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("head_s", "pause_s", "lasting_s", "between_s"),
+    [
+        pytest.param(1.0, 0.05, 3.0, 0.2, id="short"),
+        pytest.param(10.0, 1.0, 60.0, 5.0, id="as in the field", marks=pytest.mark.full),
+    ],
+)
+def test_g27_slow_clients_block_nobody(
+    head_s: float, pause_s: float, lasting_s: float, between_s: float
+) -> None:
+    """200 connections send a request byte by byte while others scrape."""
+
+    async def test() -> None:
+        renderer = CountingRenderer()
+        http = Http(listen="127.0.0.1:0", header_timeout_seconds=head_s)
+        async with running(renderer, http) as site:
+            devices = (Network(f"eth{n}", "physical", receive_bytes=float(n)) for n in range(2000))
+            site.site.publish(snapshot(1, *devices))
+            assert (await site.ask("/metrics")).status == 200
+            gc.collect()
+            process = psutil.Process()
+            memory_before, threads_before = process.memory_info().rss, threading.active_count()
+            slow = await slow_clients(site, 200)
+            opened_s = time.monotonic()
+            ended_s: list[float] = []
+            scrapes_s: list[float] = []
+            most_tasks, most_memory, sent, next_scrape_s = 0, 0, 0, opened_s
+            while time.monotonic() - opened_s < lasting_s:
+                for client in tuple(slow):
+                    if not still_open(client, REQUEST[sent % 30 : sent % 30 + 1]):
+                        slow.remove(client)
+                        ended_s.append(time.monotonic() - opened_s)
+                sent += 1
+                if time.monotonic() >= next_scrape_s:
+                    next_scrape_s += between_s
+                    started_s = time.monotonic()
+                    assert (await site.ask("/metrics")).status == 200
+                    scrapes_s.append(time.monotonic() - started_s)
+                most_tasks = max(most_tasks, len(asyncio.all_tasks()))
+                most_memory = max(most_memory, process.memory_info().rss)
+                await asyncio.sleep(pause_s)
+            assert not slow
+            assert len(ended_s) == 200
+            assert max(ended_s) < 3 * head_s
+            assert max(scrapes_s) < 1.0
+            assert len(scrapes_s) >= 10
+            assert most_tasks <= TASKS_CAP
+            assert threading.active_count() == threads_before
+            assert most_memory - memory_before < 20 * 2**20
+
+    asyncio.run(test())
+
+
+async def slow_clients(site: RunningSite, number: int) -> list[socket.socket]:
+    """Plain sockets, which have no task of their own."""
+    clients = []
+    for _ in range(number):
+        client = socket.socket()
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, (site.address.host, site.address.port))
+        clients.append(client)
+    return clients
+
+
+def still_open(client: socket.socket, byte: bytes) -> bool:
+    try:
+        client.send(byte)
+        ended = client.recv(1) == b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        ended = True
+    if ended:
+        client.close()
+    return not ended
+
+
+@in_loop
+async def test_a_further_request_on_a_kept_connection_has_a_deadline_too() -> None:
+    http = Http(listen="127.0.0.1:0", header_timeout_seconds=0.3)
+    async with running(http=http) as site:
+        reader, writer = await site.connect()
+        for _ in range(3):
+            writer.write(REQUEST)
+            await reader.readuntil(b"ok\n")
+            await asyncio.sleep(0.2)  # idle for longer than a head may take in all
+        await asyncio.sleep(0.2)
+        writer.write(REQUEST[:10])
+        assert await closed(reader) == b""
+        writer.close()
+
+
+@in_loop
+async def test_a_request_in_pieces_and_two_at_once_are_understood() -> None:
+    async with running() as site:
+        reader, writer = await site.connect()
+        for position in range(len(REQUEST)):
+            writer.write(REQUEST[position : position + 1])
+            await writer.drain()
+            await asyncio.sleep(0)
+        await reader.readuntil(b"ok\n")
+        writer.write(REQUEST + REQUEST + REQUEST[:20])
+        await reader.readuntil(b"ok\n")
+        await reader.readuntil(b"ok\n")
+        await asyncio.sleep(0.05)
+        writer.write(REQUEST[20:])
+        await reader.readuntil(b"ok\n")
+        writer.close()
+
+
+@in_loop
+async def test_a_head_without_end_is_refused() -> None:
+    async with running() as site:
+        answer = await site.send(b"GET /healthz HTTP/1.1\r\nX-Long: " + b"a" * 17_000)
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert answer.endswith(b"\r\n\r\nheader too large\n")
+
+
+@in_loop
+async def test_a_body_is_not_taken_in() -> None:
+    async with running() as site:
+        reader, writer = await site.connect()
+        writer.write(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n" + b"a" * 1000)
+        started_s = time.monotonic()
+        answer = await closed(reader)
+        assert answer.startswith(b"HTTP/1.1 405 ")
+        assert time.monotonic() - started_s < 3
+        writer.close()
+
+
+@in_loop
+async def test_connections_beyond_the_limit_are_closed_at_once() -> None:
+    http = Http(listen="127.0.0.1:0", max_connections=3)
+    async with running(http=http) as site:
+        kept = [await site.connect() for _ in range(3)]
+        reader, writer = await site.connect()
+        assert await closed(reader, 1.0) == b""
+        writer.close()
+        kept[0][1].close()
+        await kept[0][1].wait_closed()
+        await asyncio.sleep(0.05)
+        assert (await site.ask("/healthz")).status == 200
+        for _, writer in kept:
+            writer.close()
+
+
+@in_loop
+async def test_kept_connections_make_room_for_new_requests() -> None:
+    async with running() as site:
+        kept = []
+        for _ in range(GateLimits().max_served):
+            reader, writer = await site.connect()
+            writer.write(REQUEST)
+            await reader.readuntil(b"ok\n")
+            kept.append((reader, writer))
+        assert len(asyncio.all_tasks()) <= TASKS_CAP
+        assert (await site.ask("/healthz")).status == 200
+        assert await closed(kept[0][0], 1.0) == b""  # the longest idle
+        kept[1][1].write(REQUEST)
+        await kept[1][0].readuntil(b"ok\n")
+        for _, writer in kept:
+            writer.close()
+
+
+@in_loop
+async def test_many_clients_at_once_are_all_answered() -> None:
+    async with running() as site:
+        site.site.publish(snapshot(1, USE))
+        await site.ask("/metrics")
+        most_tasks = 0
+        asked = [asyncio.create_task(site.ask("/metrics")) for _ in range(150)]
+        while not all(task.done() for task in asked):
+            most_tasks = max(most_tasks, sum(map(belongs_to_server, asyncio.all_tasks())))
+            await asyncio.sleep(0.001)
+        assert {task.result().status for task in asked} == {200}
+        assert 0 < most_tasks <= TASKS_CAP
+
+
+class EchoServer(asyncio.Protocol):
+    """Stands for the HTTP server: remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.lost = False
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+
+
+@in_loop
+async def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
+    servers: list[EchoServer] = []
+
+    def make(_: object) -> EchoServer:
+        servers.append(EchoServer())
+        return servers[-1]
+
+    gate = Gate(make, GateLimits(exchange_s=0.2))
+    listening = await asyncio.get_running_loop().create_server(gate, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+    writer.write(REQUEST)
+    assert await closed(reader, 2.0) == b""
+    assert servers[0].received == REQUEST
+    assert servers[0].lost
+    writer.close()
+    listening.close()
+    await listening.wait_closed()
+
+
+@in_loop
+async def test_a_client_that_reads_only_part_of_a_large_page_is_cut_off() -> None:
+    async with running() as site:
+        interfaces = (Network(f"eth{n}" * 600, "physical", receive_bytes=1.0) for n in range(4000))
+        site.site.publish(snapshot(1, *interfaces))
+        await site.ask("/metrics")
+        assert site.site._gate is not None
+        site.site._gate.limits = GateLimits(exchange_s=0.3, idle_s=60)
+        reader, writer = await site.connect()
+        transport = writer.transport
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        transport.pause_reading()  # type: ignore[attr-defined]  # a read transport, too
+        await asyncio.sleep(0.1)
+        assert len(site.site._gate._served) == 1
+        assert (await site.ask("/healthz")).status == 200
+        await asyncio.sleep(0.4)
+        assert not site.site._gate._served
+        writer.close()
+
+
+def belongs_to_server(task: asyncio.Task[object]) -> bool:
+    return "RequestHandler" in str(task.get_coro())
