@@ -64,6 +64,11 @@ class MigProfile(msgspec.Struct, frozen=True):
     ofas: int
     most: int
 
+    @property
+    def id(self) -> int:
+        """The profile id of `nvidia-smi mig -lgip`."""
+        return {0: 19, 1: 14, 2: 9, 3: 5, 4: 0, 9: 15}[self.constant]
+
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """One model of board."""

@@ -33,7 +33,7 @@ from __future__ import annotations
 import fnmatch
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,8 @@ class Faults:
         self._rules: tuple[Rule, ...] = ()
         self._by_call: dict[str, tuple[Rule, ...]] = {}
         self._xids: list[Xid] = []
+        self._handed_out: set[Xid] = set()
+        self._since_s: float | None = None
         self._path: Path | None = None
         self._seen: tuple[int, int, int] | None = None
         self._lock = threading.Lock()
@@ -188,13 +190,18 @@ class Faults:
         for rule in gone:
             rule.release()
 
-    def meeting(self, call: str, gpu: int | None, now_s: float) -> list[Rule]:
-        """The rules that hold for this call now, in the order in which they were set."""
+    def meeting(self, call: str, gpu: int | None, now_s: float, *, narrowed: bool = False) -> Sequence[Rule]:
+        """The rules that hold for this call now, in the order in which they were set.
+
+        narrowed: the call was met before, without a GPU; only rules for this GPU are left to meet.
+        """
         rules = self._by_call.get(call)
         if rules is None:
             rules = tuple(rule for rule in self._rules if fnmatch.fnmatchcase(call, rule.call))
             self._by_call[call] = rules
-        return [rule for rule in rules if rule.meets(gpu, now_s)] if rules else []
+        if not rules:
+            return ()
+        return [r for r in rules if not (narrowed and r.gpu is None) and r.meets(gpu, now_s)]
 
     def stands(self, rule: Rule) -> bool:
         """Whether a rule is still set, after a look at the file."""
@@ -202,11 +209,15 @@ class Faults:
         return rule in self._rules
 
     def due_xids(self, now_s: float) -> list[Xid]:
-        """XIDs whose time has come; each is handed out once."""
+        """XIDs whose time has come; each is handed out once, those of before the first look never."""
         with self._lock:
+            if self._since_s is None:
+                self._since_s = now_s
             due = [xid for xid in self._xids if xid.at_s <= now_s]
             self._xids = [xid for xid in self._xids if xid.at_s > now_s]
-        return due
+            if self._path is not None:
+                self._handed_out.update(due)
+        return [xid for xid in due if xid.at_s == 0 or xid.at_s >= self._since_s]
 
     def refresh(self) -> None:
         """Read the file again when it was replaced or written since the last look."""
@@ -233,7 +244,8 @@ class Faults:
             log.warning("faults file %s ignored: %s", path, error)
             return
         old = self._rules
-        self.gpus, self.vanished, self._xids = found.gpus, set(found.vanished), found.xids
+        self.gpus, self.vanished = found.gpus, set(found.vanished)
+        self._xids = [xid for xid in found.xids if xid not in self._handed_out]
         self._replace(rules)
         for rule in old:
             rule.release()

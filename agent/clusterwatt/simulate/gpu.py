@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from clusterwatt.simulate.cards import Card, Clocks, MigProfile
 from clusterwatt.simulate.health import Health
-from clusterwatt.simulate.work import FREE, ProcessKind, Signals, Tenant, Then, mean
+from clusterwatt.simulate.work import FREE, Process, ProcessKind, Signals, Tenant, Then, mean
+
+if TYPE_CHECKING:
+    from clusterwatt.simulate.nvml import SimulatedLibrary
 
 MIB = 1024 * 1024
 NO_INSTANCE = 0xFFFFFFFF  # gpuInstanceId and computeInstanceId of a process outside MIG
@@ -35,34 +38,12 @@ class ProcessEntry(msgspec.Struct, frozen=True):
     compute_instance: int = NO_INSTANCE
 
 
-class Driver(Protocol):
-    """What a board knows of the driver it is under."""
-
-    @property
-    def branch(self) -> int:
-        """The driver branch: 590 of 590.48.01."""
-        ...
-
-    @property
-    def driver_version(self) -> str:
-        """The whole version."""
-        ...
-
-    def wall_s(self) -> float:
-        """The time of the simulation."""
-        ...
-
-    def visible(self) -> list[Gpu]:
-        """The boards that the driver counts, by NVML index."""
-        ...
-
-
 class Gpu:
     """One board. `board` counts the boards and never changes; the NVML index may."""
 
     def __init__(
         self,
-        driver: Driver,
+        driver: SimulatedLibrary,
         card: Card,
         board: int,
         *,
@@ -74,7 +55,7 @@ class Gpu:
         tenant: Tenant,
         loaded_s: float,
     ) -> None:
-        self._driver = driver
+        self.driver = driver
         self.card, self.board = card, board
         self.uuid, self.minor, self.serial, self.name = uuid, minor, serial, name
         self.pci_domain, self.pci_bus = board // 8, 0x18 + 0x1A * (board % 8)
@@ -82,9 +63,11 @@ class Gpu:
         self.power_limit_w = card.power_limit_w
         self.health = Health()
         self.mig_enabled = False
+        self.mig_devices: list[MigDevice] = []
         self.tenant = tenant
         self.signals = tenant.signals
         self.loaded_s = loaded_s
+        self.branch = driver.branch
         self.listed: Sequence[ProcessEntry] | None = None
         chance = random.Random(f"{seed}/{board}")  # noqa: S311 - boards differ a little, no secret
         self._power_factor = chance.uniform(0.97, 1.03)
@@ -96,22 +79,17 @@ class Gpu:
         return self
 
     @property
-    def branch(self) -> int:
-        """The driver branch."""
-        return self._driver.branch
-
-    @property
     def gsp_firmware(self) -> str:
         """Version of the firmware on the board: the driver's own."""
-        return self._driver.driver_version
+        return self.driver.driver_version
 
     def now_s(self) -> float:
         """The time of the simulation."""
-        return self._driver.wall_s()
+        return self.driver.wall_s()
 
     def index(self) -> int:
         """The NVML index now."""
-        return self._driver.visible().index(self)
+        return self.driver.visible().index(self)
 
     # --- power and heat ------------------------------------------------------------------------------
 
@@ -184,18 +162,19 @@ class Gpu:
 
     def used_bytes(self, now_s: float) -> int:
         """Memory that processes hold."""
+        if self.mig_enabled:
+            return sum(device.used_bytes(now_s) for device in self.mig_devices)
         usable = self.total_bytes - self.reserved_bytes
-        return sum(int(usable * process.memory_share) for process in self.tenant.present(now_s))
+        return sum(int(usable * p.memory_share) for p in self.tenant.present(now_s))
 
     def processes(self, now_s: float) -> Sequence[ProcessEntry]:
         """The driver's process list: the tenant's, unless a test has put another in `listed`."""
         if self.listed is not None:
             return self.listed
+        if self.mig_enabled:
+            return [entry for device in self.mig_devices for entry in device.processes(now_s)]
         usable = self.total_bytes - self.reserved_bytes
-        return [
-            ProcessEntry(p.pid, int(usable * p.memory_share), p.name, p.kind, p.sm_share)
-            for p in self.tenant.present(now_s)
-        ]
+        return [_entry(p, usable) for p in self.tenant.present(now_s)]
 
     # --- changes while it runs -----------------------------------------------------------------------
 
@@ -215,22 +194,63 @@ class Gpu:
         self.occupy(FREE, now_s)
 
 
+class GpuInstance:
+    """A GPU instance; the driver has handles of their own kind for them."""
+
+    def __init__(self, device: MigDevice) -> None:
+        self.device = device
+
+
 class MigDevice:
-    """A MIG device: one compute instance of a GPU instance."""
+    """A MIG device: the only compute instance of a GPU instance."""
 
     def __init__(
-        self, gpu: Gpu, profile: MigProfile, *, slot: int, instance: int, uuid: str, tenant: Tenant
+        self,
+        gpu: Gpu,
+        profile: MigProfile,
+        *,
+        slot: int,
+        start: int,
+        instance: int,
+        uuid: str,
+        tenant: Tenant,
     ) -> None:
-        self.gpu, self.profile, self.slot, self.instance, self.uuid = gpu, profile, slot, instance, uuid
-        self.compute_instance = 0
+        self.gpu, self.profile, self.slot, self.start = gpu, profile, slot, start
+        self.instance, self.compute_instance, self.uuid = instance, 0, uuid
         self.tenant = tenant
+        self.gpu_instance = GpuInstance(self)
 
     @property
     def board(self) -> int:
         """The board that the device is part of."""
         return self.gpu.board
 
+    @property
+    def total_bytes(self) -> int:
+        """Memory of the instance."""
+        return self.profile.memory_mib * MIB
+
     def used_bytes(self, now_s: float) -> int:
         """Memory that processes hold in the instance."""
-        usable = self.profile.memory_mib * MIB
-        return sum(int(usable * process.memory_share) for process in self.tenant.present(now_s))
+        return sum(int(self.total_bytes * p.memory_share) for p in self.tenant.present(now_s))
+
+    def processes(self, now_s: float) -> Sequence[ProcessEntry]:
+        """The processes of the instance."""
+        return [
+            _entry(p, self.total_bytes, self.instance, self.compute_instance)
+            for p in self.tenant.present(now_s)
+        ]
+
+
+def _entry(
+    process: Process, usable: int, instance: int = NO_INSTANCE, compute_instance: int = NO_INSTANCE
+) -> ProcessEntry:
+    return ProcessEntry(
+        process.pid,
+        int(usable * process.memory_share),
+        process.name,
+        process.kind,
+        process.sm_share,
+        instance,
+        compute_instance,
+    )

@@ -37,10 +37,28 @@ from clusterwatt.simulate.library.calls import (
     Filled,
     Refused,
 )
-from clusterwatt.simulate.work import EPOCH_S, TrainingNode, Work
+from clusterwatt.simulate.library.events import EventSet, deliver
+from clusterwatt.simulate.partition import partition, usual_tenants, whole
+from clusterwatt.simulate.work import EPOCH_S, Tenant, TrainingNode, Work
 
 # Importing an area registers its functions.
-for _area in ("clocks", "fields", "identity", "memory", "power", "samples", "system"):
+for _area in (
+    "clocks",
+    "ecc",
+    "events",
+    "fields",
+    "gpm",
+    "identity",
+    "memory",
+    "mig",
+    "modes",
+    "nvlink",
+    "pcie",
+    "power",
+    "processes",
+    "samples",
+    "system",
+):
     importlib.import_module(f"clusterwatt.simulate.library.{_area}")
 
 _BY_REFERENCE: Any = type(ctypes.byref(ctypes.c_uint()))
@@ -58,9 +76,10 @@ class SimulatedLibrary:
     """A driver with `gpus` cards of one model. Its attributes are the functions of NVML.
 
     profile: a key of `CARDS`. wall_s: the clock; all values follow from it and the seed. driver_version
-    decides, like `hidden`, which functions exist. minors, serials, names: one for each board, where they
-    should not be the obvious ones. work: what runs where, by default a training node. loaded_s: when the
-    driver was loaded, the zero of its counters. `calls` counts the calls by function.
+    decides, like `hidden`, which functions exist. privileged: the caller is root. vgpu_licensed: not None
+    in a guest with a vGPU, and then whether its licence is in force. minors, serials, names: one for each
+    board, where they should not be the obvious ones. work: what runs where, by default a training node.
+    loaded_s: when the driver was loaded, the zero of its counters. `calls` counts the calls by function.
     """
 
     def __init__(
@@ -74,6 +93,8 @@ class SimulatedLibrary:
         driver_version: str = "590.48.01",
         cuda_version: tuple[int, int] = (13, 1),
         hidden: Collection[str] = (),
+        privileged: bool = True,
+        vgpu_licensed: bool | None = None,
         minors: Sequence[int] | None = None,
         serials: Sequence[str | None] | None = None,
         names: Mapping[int, bytes] | None = None,
@@ -84,10 +105,15 @@ class SimulatedLibrary:
         self._wall_s = wall_s
         self.faults = faults or Faults()
         self.driver_version, self.cuda_version = driver_version, cuda_version
+        self.branch = int(driver_version.partition(".")[0])  # 590 of 590.48.01
         self.hidden = set(hidden)
+        self.privileged, self.vgpu_licensed = privileged, vgpu_licensed
+        self.event_sets: list[EventSet] = []
+        self.gpm_threads: set[int] = set()
         self.calls: Counter[str] = Counter()
         self.seed = seed
-        work = work or TrainingNode(gpus, seed)
+        self._work = work or TrainingNode(gpus, seed)
+        self._cuts: Counter[int] = Counter()
         self.gpus = [
             Gpu(
                 self,
@@ -98,7 +124,7 @@ class SimulatedLibrary:
                 minor=minors[board] if minors else board,
                 serial=serials[board] if serials else _serial(seed, board) if card.serial else None,
                 name=(names or {}).get(board, card.name.encode()),
-                tenant=work.tenant(board),
+                tenant=self._work.tenant(board),
                 loaded_s=loaded_s,
             )
             for board in range(gpus)
@@ -107,11 +133,6 @@ class SimulatedLibrary:
         self._objects: dict[int, object] = {}
         self._tokens: dict[int, Any] = {}
         self._lock = threading.Lock()
-
-    @property
-    def branch(self) -> int:
-        """The driver branch: 590 of 590.48.01."""
-        return int(self.driver_version.partition(".")[0])
 
     def wall_s(self) -> float:
         """The time of the simulation."""
@@ -130,6 +151,44 @@ class SimulatedLibrary:
         """The boards that the driver counts; the place in the list is the NVML index."""
         shown = [gpu for gpu in self.gpus if gpu.board not in self.faults.vanished]
         return shown if self.faults.gpus is None else shown[: self.faults.gpus]
+
+    def configure_mig(
+        self, board: int, profiles: Sequence[str] | None, tenants: Sequence[Tenant] | None = None
+    ) -> None:
+        """Cut a board into MIG instances, while it runs.
+
+        profiles: their names; None ends MIG mode, an empty list leaves no instance. tenants: one for each; by
+        default the board's own is on the first and a holder that does nothing on the second. Handles of the
+        old instances become invalid, and the new ones have other UUIDs.
+        """
+        gpu, now_s = self.gpus[board], self.wall_s()
+        for device in gpu.mig_devices:
+            self.drop(device)
+            self.drop(device.gpu_instance)
+        usual = self._work.tenant(board)
+        if profiles is None:
+            gpu.mig_enabled, gpu.mig_devices = False, []
+            gpu.occupy(usual, now_s)
+            return
+        devices = partition(
+            gpu,
+            profiles,
+            usual_tenants(usual) if tenants is None else tenants,
+            seed=self.seed,
+            generation=self._cuts[board],
+        )
+        self._cuts[board] += 1
+        gpu.mig_enabled, gpu.mig_devices = True, devices
+        multiprocessors = max(profile.multiprocessors for profile in gpu.card.mig_profiles)
+        gpu.occupy(Tenant(whole(devices, multiprocessors)), now_s)
+
+    def inject_xid(self, board: int, xid: int, instance: int | None = None) -> None:
+        """Raise an XID now: sets that have the board registered get it, others never see it."""
+        self.faults.xid(board, xid, instance=instance)
+        deliver(self)
+        for event_set in self.event_sets:
+            with event_set.changed:
+                event_set.changed.notify_all()
 
     def reload_driver(self) -> None:
         """All counters begin again at zero, as after a driver reload or a GPU reset."""
@@ -151,6 +210,7 @@ class SimulatedLibrary:
             if not self._users:
                 self._objects.clear()
                 self._tokens.clear()
+                self.event_sets.clear()
 
     def point(self, pointer: Filled, target: object) -> None:
         """Make a handle of the caller stand for an object; the same object always gets the same address."""
@@ -161,6 +221,12 @@ class SimulatedLibrary:
                 self._tokens[id(target)] = token
                 self._objects[ctypes.addressof(token)] = target
         pointer.contents = token
+
+    def point_member(self, struct: Filled, name: str, target: object) -> None:
+        """Make a handle inside a struct stand for an object."""
+        pointer = type(getattr(struct, name))()
+        self.point(pointer, target)
+        setattr(struct, name, pointer)
 
     def drop(self, target: object) -> None:
         """Forget an object; its handles become invalid."""
@@ -230,10 +296,13 @@ class SimulatedLibrary:
             else:
                 alter_entries(filled, rule)
 
-    def meet(self, name: str, board: int | None) -> list[Rule]:
-        """Let the faults of a call happen: hang, or fail; what remains are changes to its results."""
+    def meet(self, name: str, board: int | None, *, narrowed: bool = False) -> list[Rule]:
+        """Let the faults of a call happen: hang, or fail; what remains are changes to its results.
+
+        narrowed: the call turns out to be about this board, after the rules for any have been met.
+        """
         changes = []
-        for rule in self.faults.meeting(name, board, self.wall_s()):
+        for rule in self.faults.meeting(name, board, self.wall_s(), narrowed=narrowed):
             if rule.hang_s is not None:
                 rule.hang(lambda rule=rule: self.faults.stands(rule))  # type: ignore[misc]
             elif rule.code is not None and rule.field is None:

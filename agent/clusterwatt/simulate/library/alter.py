@@ -9,6 +9,7 @@ from clusterwatt.simulate.faults import Rule
 from clusterwatt.simulate.library.calls import Filled
 
 # Members of nvmlValue_t, by NVML_VALUE_TYPE_*.
+_UNSIGNED_LONG_LONG = 3
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
@@ -38,10 +39,11 @@ def alter_entries(filled: Sequence[Filled], rule: Rule) -> None:
         if rule.code is not None:
             entry.nvmlReturn = rule.code
             continue
-        entry.nvmlReturn = 0
-        if is_field:
-            member = "ullVal" if isinstance(rule.value, int) and rule.value >= 0 else "sllVal"
-            member = "dVal" if isinstance(rule.value, float) else member
-            setattr(entry.value, member, rule.value)
-        else:
+        if not is_field:
             entry.value = rule.value
+        else:
+            if entry.nvmlReturn:  # a field that the board does not have has no type either
+                entry.valueType = _UNSIGNED_LONG_LONG
+            member = "ullVal" if isinstance(rule.value, int) and rule.value >= 0 else "sllVal"
+            setattr(entry.value, "dVal" if isinstance(rule.value, float) else member, rule.value)
+        entry.nvmlReturn = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from clusterwatt.simulate.gpu import Gpu
 from clusterwatt.simulate.library.alter import VALUE_MEMBERS
 from clusterwatt.simulate.library.calls import (
@@ -26,16 +28,24 @@ SCOPE_GPU, SCOPE_MODULE, SCOPE_MEMORY = 0, 1, 2
 
 Reader = Callable[[Gpu, int, float], "int | float"]
 
-# Field id to the type of its value and the function that reads it (GPU, scope, time).
-FIELDS: dict[int, tuple[int, Reader]] = {}
+
+class Field(msgspec.Struct, frozen=True):
+    """A field: the type of its value, the function that reads it, and the driver branch that brought it."""
+
+    value_type: int
+    read: Reader
+    since: int
 
 
-def on_field(value_type: int, *ids: int) -> Callable[[Reader], Reader]:
-    """Register a reader of fields."""
+FIELDS: dict[int, Field] = {}
+
+
+def on_field(value_type: int, *ids: int, since: int = 0) -> Callable[[Reader], Reader]:
+    """Register a reader of fields; it is given the GPU, the scope and the time."""
 
     def register(reader: Reader) -> Reader:
         for field in ids:
-            FIELDS[field] = (value_type, reader)
+            FIELDS[field] = Field(value_type, reader, since)
         return reader
 
     return register
@@ -47,25 +57,24 @@ def field_values(gpu: Gpu, count: int, values: Filled) -> None:
     if count <= 0:
         raise Refused(INVALID_ARGUMENT)
     now_s = gpu.now_s()
+    now_us = int(now_s * 1e6)
     for entry in values[:count]:
-        entry.timestamp = int(now_s * 1e6)
-        entry.latencyUsec = 3
+        field = entry.fieldId
+        entry.timestamp = now_us
         try:
-            value_type, value = _read(gpu, entry.fieldId, entry.scopeId, now_s)
+            known = _known(field, gpu.branch)
+            setattr(entry.value, VALUE_MEMBERS[known.value_type], known.read(gpu, entry.scopeId, now_s))
+            entry.valueType = _stated_type(field, known.value_type, gpu.branch)
+            entry.nvmlReturn = 0
         except Refused as refused:
             entry.nvmlReturn = refused.code
-            continue
-        entry.nvmlReturn = 0
-        setattr(entry.value, VALUE_MEMBERS[value_type], value)
-        entry.valueType = _stated_type(entry.fieldId, value_type, gpu.branch)
 
 
-def _read(gpu: Gpu, field: int, scope: int, now_s: float) -> tuple[int, int | float]:
-    field = _present_id(field, gpu.branch)
-    if field not in FIELDS:
+def _known(field: int, branch: int) -> Field:
+    known = FIELDS.get(_present_id(field, branch))
+    if known is None or branch < known.since:
         raise Refused(NOT_SUPPORTED)
-    value_type, reader = FIELDS[field]
-    return value_type, reader(gpu, scope, now_s)
+    return known
 
 
 def _stated_type(field: int, value_type: int, branch: int) -> int:
@@ -188,11 +197,3 @@ for _id, _name in (
     (271, "hw_power_brake"),
 ):
     on_field(UNSIGNED_LONG_LONG, _id)(_held_down(_name))
-
-
-# --- PCIe --------------------------------------------------------------------------------------------
-
-
-@on_field(UNSIGNED_INT, 94)
-def pcie_replays(gpu: Gpu, scope: int, now_s: float) -> int:
-    return gpu.health.pcie_replays

@@ -13,7 +13,7 @@ def _numbers(device: Gpu | MigDevice) -> tuple[int, int, int]:
     now_s = device.gpu.now_s()
     if isinstance(device, Gpu):
         return device.total_bytes, device.reserved_bytes, device.used_bytes(now_s)
-    return device.profile.memory_mib * MIB, 0, device.used_bytes(now_s)
+    return device.total_bytes, 0, device.used_bytes(now_s)
 
 
 @on_device("nvmlDeviceGetMemoryInfo")

@@ -14,7 +14,7 @@ from clusterwatt.simulate.library.calls import (
 )
 
 if TYPE_CHECKING:
-    from clusterwatt.simulate.gpu import Gpu
+    from clusterwatt.simulate.gpu import Gpu, MigDevice
     from clusterwatt.simulate.nvml import SimulatedLibrary
 
 _ERRORS = {
@@ -71,7 +71,7 @@ def count(library: SimulatedLibrary, number: Filled) -> None:
 
 
 def _hand_out(library: SimulatedLibrary, call: str, gpu: Gpu, handle: Filled) -> None:
-    library.meet(call, gpu.board)
+    library.meet(call, gpu.board, narrowed=True)
     library.point(handle, gpu)
 
 
@@ -87,10 +87,12 @@ def handle_by_index(library: SimulatedLibrary, index: int, handle: Filled) -> No
 def handle_by_uuid(library: SimulatedLibrary, uuid: bytes, handle: Filled) -> None:
     """Looks at one GPU after the other, and fails if one on the way is lost (nvml.h)."""
     for gpu in library.visible():
-        library.meet("nvmlDeviceGetHandleByUUID", gpu.board)
-        if gpu.uuid.encode() == uuid:
-            library.point(handle, gpu)
-            return
+        library.meet("nvmlDeviceGetHandleByUUID", gpu.board, narrowed=True)
+        devices: tuple[Gpu | MigDevice, ...] = (gpu, *gpu.mig_devices)
+        for device in devices:
+            if device.uuid.encode() == uuid:
+                library.point(handle, device)
+                return
     raise Refused(NOT_FOUND)
 
 
