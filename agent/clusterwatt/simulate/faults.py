@@ -148,10 +148,10 @@ class Faults:
         self._lock = threading.Lock()
 
     @classmethod
-    def from_file(cls, path: Path) -> Faults:
+    def from_file(cls, path: str | Path) -> Faults:
         """Faults that follow a file; a file that does not exist (yet) means none."""
         faults = cls()
-        faults._path = path
+        faults._path = Path(path)
         faults.refresh()
         return faults
 
