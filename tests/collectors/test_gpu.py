@@ -204,29 +204,24 @@ FALLBACKS: dict[str, set[Series]] = {
 
 
 @pytest.mark.parametrize("call", COSTS)
-@pytest.mark.parametrize(("name", "code"), [*CODES.items(), *FUTURE_CODES.items()])
-def test_every_code_of_every_call_costs_its_own_series_only(call: str, name: str, code: int) -> None:
-    bench = Bench("a100", 1, work=Everywhere(Flat(0.5))).open()
+def test_every_code_of_every_call_costs_its_own_series_only(call: str) -> None:
     function, _, field = call.partition("/")
-    bench.faults.fail(function, code, gpu=0, **({"field": int(field)} if field else {}))
-    watch = Watch(bench)
-    what = ruling(code)
-    if what.meaning is Meaning.DEVICE:
-        with pytest.raises(DeviceTrouble) as trouble:
-            watch.read()
-        assert trouble.value.reason == what.reason
-        return
-    if what.meaning is Meaning.GENERATION:
-        with pytest.raises(GenerationOver) as over:
-            watch.read()
-        assert over.value.reason == what.reason
-        return
-    watch.read()
-    lost = COSTS[call] - (FALLBACKS.get(call, set()) if what.meaning is Meaning.NOT_OFFERED else set())
-    assert set(watch.page()) == (EVERY_CARD | OFFERED["a100"]) - lost
-    assert {failure.reason for failure in watch.failures} == (
-        {what.reason} if what.meaning is Meaning.FAILED else set()
-    )
+    everything = EVERY_CARD | OFFERED["a100"]
+    for name, code in (CODES | FUTURE_CODES).items():
+        bench = Bench("a100", 1, work=Everywhere(Flat(0.5))).open()
+        bench.faults.fail(function, code, **({"field": int(field)} if field else {}))
+        watch = Watch(bench)
+        what = ruling(code)
+        if what.meaning in (Meaning.DEVICE, Meaning.GENERATION):
+            with pytest.raises(DeviceTrouble if what.meaning is Meaning.DEVICE else GenerationOver) as caught:
+                watch.read()
+            assert caught.value.reason == what.reason, name
+            continue
+        watch.read()
+        fallback = FALLBACKS.get(call, set()) if what.meaning is Meaning.NOT_OFFERED else set()
+        assert set(watch.page()) == everything - (COSTS[call] - fallback), name
+        counted = {what.reason} if what.meaning is Meaning.FAILED else set()
+        assert {failure.reason for failure in watch.failures} == counted, name
 
 
 def test_g01_a_card_without_fan_ecc_and_power_sensor_shows_the_rest() -> None:

@@ -84,7 +84,7 @@ def test_integrated_power_is_the_drivers_own_energy(card: str) -> None:
     watch = Watch(bench)
     first = only(GpuIntegrals, watch.read())
     last = integrals(watch, 900)
-    counted = last.energy_counter_joules - first.energy_counter_joules  # type: ignore[operator] # both there
+    counted = last.energy_counter_joules - first.energy_counter_joules
     assert last.power_integral_joules == pytest.approx(counted, rel=0.01)
 
 
