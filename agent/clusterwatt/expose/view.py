@@ -213,7 +213,7 @@ def _attention(view: NodeView) -> Iterator[str]:
             yield f"RDMA port {port.name} is down"
     for disk in view.disks:
         if disk.missing_members:
-            yield f"RAID array {disk.name}: {disk.missing_members:.0f} members are missing"
+            yield f"RAID array {disk.name}: members missing: {disk.missing_members:.0f}"
     for mount in view.filesystems:
         if mount.silent_seconds is not None:
             yield f"{mount.mountpoint} has not answered for {mount.silent_seconds:.0f} s"
