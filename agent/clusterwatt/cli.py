@@ -1,6 +1,214 @@
-"""The command line."""
+"""The command line. Each command imports what it needs itself, so that `--help` does not wait for the agent.
+
+Exit status: 0 well, 1 could not start or failed, 2 the command line or the configuration is wrong, 130 ended
+by Ctrl-C. What a user can put right is said in one line for each thing, without a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from clusterwatt import __version__
+
+if TYPE_CHECKING:
+    from clusterwatt.config.load import Loaded
+    from clusterwatt.config.model import Config
+
+DEFAULT_CONFIG = "/etc/clusterwatt/clusterwatt.yaml"
+FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 
 
-def main() -> int:
-    """Run the command; returns the exit status."""
+class EndError(Exception):
+    """The command ends here: what to say on standard error, and the exit status."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, and leaves the end of the process to `main`."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise EndError."""
+        raise EndError(f"{self.prog}: {message}; see {self.prog} --help", WRONG_INPUT)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    try:
+        arguments = parser().parse_args(argv)
+        status = COMMANDS[arguments.command](arguments)
+        sys.stdout.flush()
+        return status
+    except EndError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone (`| head`). Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def parser() -> Parser:
+    """The commands and their options."""
+    top = Parser(
+        prog="clusterwatt",
+        description="Watches the GPUs, network, disks and power of a training node.",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"clusterwatt {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    run = commands.add_parser("run", help="serve metrics until stopped", allow_abbrev=False)
+    once = commands.add_parser("once", help="print one page of metrics and end", allow_abbrev=False)
+    check = commands.add_parser(
+        "check-config",
+        help="print the effective configuration, or everything wrong with it",
+        allow_abbrev=False,
+    )
+    check.add_argument(
+        "--print-defaults", action="store_true", help="print a commented file of all settings instead"
+    )
+    for command in (run, once, check):
+        _add_settings(command)
+    metrics = commands.add_parser("metrics", help="list every metric", allow_abbrev=False)
+    metrics.add_argument("--format", choices=("table", "markdown", "json"), default="table")
+    return top
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--config",
+        metavar="FILE",
+        help=f"configuration file (default: $CLUSTERWATT_CONFIG, else {DEFAULT_CONFIG} where it exists)",
+    )
+    command.add_argument(
+        "--set",
+        metavar="PATH=VALUE",
+        action="append",
+        default=[],
+        help="one setting, as collectors.gpu.every_seconds=5; may be given again",
+    )
+    command.add_argument("--listen", metavar="ADDR", help="http.listen, as 127.0.0.1:10777 or :10777")
+    command.add_argument("--root", metavar="DIR", help="node.root, where the host's file system is mounted")
+    command.add_argument(
+        "--simulate",
+        metavar="PROFILE",
+        nargs="?",
+        const="h100",
+        help="simulate.profile, simulated GPUs in place of the driver (default: h100)",
+    )
+    command.add_argument("--log-level", metavar="LEVEL", help="log.level: debug, info, warning or error")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from clusterwatt import app
+
+    return _agent(arguments, lambda config: app.run(config, lambda: _load(arguments).config))
+
+
+def _once(arguments: argparse.Namespace) -> int:
+    from clusterwatt import app
+
+    return _agent(arguments, app.once)
+
+
+def _agent(arguments: argparse.Namespace, start: Callable[[Config], int]) -> int:
+    """Load the configuration, set up the log, start; what keeps the agent from starting is one line."""
+    import logging
+
+    from clusterwatt import log
+    from clusterwatt.app import StartError
+    from clusterwatt.config.checks import not_in_use
+
+    config = _loaded(arguments).config
+    log.configure(config.log.level, config.log.format)
+    for note in not_in_use(config):
+        logging.getLogger("clusterwatt").warning(note)
+    try:
+        return start(config)
+    except StartError as error:
+        raise EndError(f"clusterwatt: {error}", FAILED) from None
+
+
+def _check_config(arguments: argparse.Namespace) -> int:
+    from clusterwatt.config.checks import not_in_use
+    from clusterwatt.config.write import reference, to_yaml
+
+    if arguments.print_defaults:
+        sys.stdout.write(reference())
+        return 0
+    loaded = _loaded(arguments)
+    for note in not_in_use(loaded.config):
+        sys.stderr.write(f"clusterwatt: {note}\n")
+    lines = [f"# configuration file: {_config_file(arguments) or 'none'}"]
+    lines += [f"# {path}: {source}" for path, source in loaded.sources.items()]
+    sys.stdout.write("\n".join([*lines, to_yaml(loaded.config)]))
     return 0
+
+
+def _metrics(arguments: argparse.Namespace) -> int:
+    from clusterwatt import metrics_page
+    from clusterwatt.inventory import CATALOG
+
+    formats = {
+        "table": metrics_page.table,
+        "markdown": metrics_page.markdown,
+        "json": metrics_page.as_json,
+    }
+    sys.stdout.write(formats[arguments.format](CATALOG))
+    return 0
+
+
+def _loaded(arguments: argparse.Namespace) -> Loaded:
+    """The configuration; what is wrong with it ends the command."""
+    from clusterwatt.config.problems import ConfigError
+
+    try:
+        return _load(arguments)
+    except ConfigError as error:
+        raise EndError(str(error), WRONG_INPUT) from None
+
+
+def _load(arguments: argparse.Namespace) -> Loaded:
+    """The configuration. Raises ConfigError."""
+    from clusterwatt.config.load import load
+    from clusterwatt.inventory import CATALOG
+
+    given = {
+        "--root": ("node.root", arguments.root),
+        "--listen": ("http.listen", arguments.listen),
+        "--simulate": ("simulate.profile", arguments.simulate),
+        "--log-level": ("log.level", arguments.log_level),
+    }
+    return load(
+        _config_file(arguments),
+        os.environ,
+        arguments.set,
+        flags={flag: (path, value) for flag, (path, value) in given.items() if value is not None},
+        families=[metric.name for metric in CATALOG],
+    )
+
+
+def _config_file(arguments: argparse.Namespace) -> Path | None:
+    """The file to load; None when none is named and the default one does not exist."""
+    named = arguments.config or os.environ.get("CLUSTERWATT_CONFIG")
+    if named:
+        return Path(named)
+    try:
+        os.stat(DEFAULT_CONFIG)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:  # it may be there: loading it says why it cannot be read, better than to go on without
+        pass
+    return Path(DEFAULT_CONFIG)
+
+
+COMMANDS = {"run": _run, "once": _once, "check-config": _check_config, "metrics": _metrics}

@@ -1,0 +1,312 @@
+"""The command line: what it hands on, what it says when something is wrong, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import clusterwatt
+from clusterwatt import cli
+from clusterwatt.config.model import Config
+from clusterwatt.config.problems import ConfigError
+
+
+class FakeApp(types.ModuleType):
+    """In place of the composition root: notes what it is started with."""
+
+    class StartError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__("clusterwatt.app")
+        self.started: list[tuple[str, Config]] = []
+        self.reload: Callable[[], Config] | None = None
+        self.ends_with: BaseException | int = 0
+
+    def run(self, config: Config, reload: Callable[[], Config]) -> int:
+        self.reload = reload
+        return self._end("run", config)
+
+    def once(self, config: Config) -> int:
+        return self._end("once", config)
+
+    def _end(self, command: str, config: Config) -> int:
+        self.started.append((command, config))
+        if isinstance(self.ends_with, BaseException):
+            raise self.ends_with
+        return self.ends_with
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApp]:
+    fake = FakeApp()
+    monkeypatch.setitem(sys.modules, "clusterwatt.app", fake)
+    monkeypatch.setattr(clusterwatt, "app", fake, raising=False)
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield fake
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("CLUSTERWATT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(cli, "DEFAULT_CONFIG", str(tmp_path / "etc" / "clusterwatt.yaml"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_run_hands_on_what_flags_and_settings_say(app: FakeApp) -> None:
+    argv = ["run", "--listen", "[::1]:0", "--root", "/host", "--simulate", "B200", "--log-level", "debug"]
+    assert cli.main([*argv, "--set", "simulate.gpus=4", "--set", "simulate.seed=7"]) == 0
+    ((command, config),) = app.started
+    assert command == "run"
+    assert (config.http.listen, config.node.root, config.log.level) == ("[::1]:0", "/host", "debug")
+    assert (config.simulate.profile, config.simulate.gpus, config.simulate.seed) == ("b200", 4, 7)
+    assert logging.getLogger().level == logging.DEBUG
+
+
+def test_flags_go_before_everything_else(app: FakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLUSTERWATT_HTTP__LISTEN", ":1")
+    assert cli.main(["once", "--listen", ":3", "--set", "http.listen=:2"]) == 0
+    assert [config.http.listen for _, config in app.started] == [":3"]
+
+
+@pytest.mark.parametrize("argv", [["once", "--simulate"], ["once", "--simulate", "--listen", ":0"]])
+def test_simulate_without_a_profile_is_an_h100(app: FakeApp, argv: list[str]) -> None:
+    assert cli.main(argv) == 0
+    assert app.started[0][1].simulate.profile == "h100"
+
+
+def test_the_status_of_the_agent_is_that_of_the_command(app: FakeApp) -> None:
+    app.ends_with = 1
+    assert cli.main(["run"]) == 1
+    assert cli.main(["once"]) == 1
+
+
+def test_the_file_is_the_one_named_else_that_of_the_environment_else_the_usual_one(
+    app: FakeApp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def expect(gpus: int, *argv: str) -> None:
+        assert cli.main(["once", *argv]) == 0
+        assert app.started[-1][1].node.gpus_expected == gpus
+
+    for number, name in ((1, "named.yaml"), (2, "environment.yaml"), (3, "etc/clusterwatt.yaml")):
+        expect(0)
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"node: {{gpus_expected: {number}}}")
+    expect(3)
+    monkeypatch.setenv("CLUSTERWATT_CONFIG", "environment.yaml")
+    expect(2)
+    expect(1, "--config", "named.yaml")
+    monkeypatch.setenv("CLUSTERWATT_CONFIG", "")
+    expect(3)
+
+
+def test_a_usual_file_that_cannot_be_looked_at_is_not_passed_over(
+    app: FakeApp, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that only root may enter: to go on with defaults would hide the operator's settings."""
+    monkeypatch.setattr(cli, "DEFAULT_CONFIG", "loop/clusterwatt.yaml")
+    Path("loop").symlink_to("loop")
+    assert cli.main(["run"]) == 2
+    assert capsys.readouterr().err.startswith("loop/clusterwatt.yaml: cannot be read: ")
+    assert app.started == []
+
+
+def test_a_reload_reads_everything_again(app: FakeApp, tmp_path: Path) -> None:
+    path = tmp_path / "clusterwatt.yaml"
+    path.write_text("node: {gpus_expected: 4}")
+    assert cli.main(["run", "--config", "clusterwatt.yaml", "--set", "log.level=error"]) == 0
+    path.write_text("node: {gpus_expected: 8}")
+    assert app.reload is not None
+    assert app.reload().node.gpus_expected == 8
+    assert app.reload().log.level == "error"
+    path.write_text("node: {gpus: 8}")
+    with pytest.raises(ConfigError, match=r"^clusterwatt.yaml:1:8: node.gpus: unknown"):
+        app.reload()
+
+
+def test_settings_that_do_nothing_yet_are_warned_of(app: FakeApp, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["once", "--set", "training.directories=[/logs]"]) == 0
+    assert "training.directories has no effect yet" in capsys.readouterr().err
+
+
+# --- What goes wrong -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "clusterwatt: the following arguments are required: COMMAND; see clusterwatt --help"),
+        (["rum"], "clusterwatt: argument COMMAND: invalid choice: 'rum' "),
+        (["run", "--frob"], "clusterwatt: unrecognized arguments: --frob; see clusterwatt --help"),
+        (["run", "--conf", "x"], "clusterwatt: unrecognized arguments: --conf x; see clusterwatt --help"),
+        (
+            ["run", "--set"],
+            "clusterwatt run: argument --set: expected one argument; see clusterwatt run --help",
+        ),
+        (["run", "--simulate", "h900"], '--simulate: simulate.profile: expected "", a100, '),
+        (["run", "--listen", "80"], "--listen: http.listen: expected an address such as 127.0.0.1:10777"),
+        (["run", "--log-level", "loud"], "--log-level: log.level: expected debug, "),
+        (["run", "--set", "log.levl=1"], "--set: log.levl: unknown; did you mean level?"),
+        (["run", "--config", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
+        (
+            ["once", "--set", "limits.families.load=on"],
+            "--set: limits.families.load: unknown; did you mean load1?",
+        ),
+        (["metrics", "--format", "xml"], "clusterwatt metrics: argument --format: invalid choice: 'xml' "),
+    ],
+)
+def test_a_wrong_command_line_ends_with_one_line_and_status_2(
+    app: FakeApp, capsys: pytest.CaptureFixture[str], argv: list[str], message: str
+) -> None:
+    assert cli.main(argv) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(message)
+    assert output.err.count("\n") == 1
+    assert app.started == []
+
+
+def test_every_problem_of_a_configuration_has_its_line(
+    app: FakeApp, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("c.yaml").write_text("node: {gpus_expected: many}\nnodes: {}\n")
+    monkeypatch.setenv("CLUSTERWATT_LOG__LEVEL", "loud")
+    for command in ("run", "once", "check-config"):
+        assert cli.main([command, "--config", "c.yaml"]) == 2
+        assert [line.split(" ")[0] for line in capsys.readouterr().err.splitlines()] == [
+            "c.yaml:1:8:",
+            "c.yaml:2:1:",
+            "environment",
+        ]
+    assert app.started == []
+
+
+@pytest.mark.parametrize("command", ["run", "once"])
+def test_what_keeps_the_agent_from_starting_is_one_line_and_status_1(
+    app: FakeApp, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    app.ends_with = app.StartError("127.0.0.1:10777 is in use; choose another port with --listen")
+    assert cli.main([command]) == 1
+    assert capsys.readouterr().err == (
+        "clusterwatt: 127.0.0.1:10777 is in use; choose another port with --listen\n"
+    )
+
+
+def test_ctrl_c_ends_quietly(app: FakeApp, capsys: pytest.CaptureFixture[str]) -> None:
+    app.ends_with = KeyboardInterrupt()
+    assert cli.main(["run"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+# --- check-config, metrics, help -----------------------------------------------------------------------
+
+
+def test_check_config_prints_the_effective_configuration_and_where_it_was_set(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("c.yaml").write_text("node:\n  gpus_expected: 8\n")
+    monkeypatch.setenv("CLUSTERWATT_LOG__LEVEL", "debug")
+    assert cli.main(["check-config", "--config", "c.yaml", "--set", "training.directories=[/a]"]) == 0
+    output = capsys.readouterr()
+    assert output.out.splitlines()[:4] == [
+        "# configuration file: c.yaml",
+        "# node.gpus_expected: c.yaml:2",
+        "# log.level: environment CLUSTERWATT_LOG__LEVEL",
+        "# training.directories: --set",
+    ]
+    effective = yaml.safe_load(output.out)
+    assert effective["node"] == {"root": "/", "gpus_expected": 8}
+    assert effective["log"] == {"level": "debug", "format": "logfmt"}
+    assert output.err == (
+        "clusterwatt: training.directories has no effect yet: this version does not read training runs\n"
+    )
+
+
+def test_what_check_config_prints_is_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check-config", "--simulate"]) == 0
+    first = capsys.readouterr().out
+    Path("c.yaml").write_text(first)
+    assert cli.main(["check-config", "--config", "c.yaml"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(first)
+
+
+def test_print_defaults_looks_at_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check-config", "--print-defaults", "--config", "none.yaml"]) == 0
+    assert "#every_seconds: 1.0" in capsys.readouterr().out
+
+
+def test_metrics_in_each_format(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["metrics"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["NAME", "TYPE", "LEVEL", "LABELS", "HELP"]
+    assert cli.main(["metrics", "--format", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [row.split()[0] for row in rows] == [metric["name"] for metric in listed]
+    assert cli.main(["metrics", "--format", "markdown"]) == 0
+    page = capsys.readouterr().out
+    assert all(f"| `{metric['name']}` |" in page for metric in listed)
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv, expected in ((["--help"], "check-config"), (["--version"], clusterwatt.__version__)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(argv)
+        assert ended.value.code == 0
+        assert expected in capsys.readouterr().out
+
+
+# --- The real command ----------------------------------------------------------------------------------
+
+
+def command(*argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "clusterwatt", *argv],
+        env={"PATH": os.environ["PATH"], **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_help_does_not_load_the_agent() -> None:
+    code = "import sys, clusterwatt.cli as c; c.parser().format_help(); print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    heavy = {"asyncio", "aiohttp", "yaml", "msgspec", "prometheus_client", "psutil", "pynvml", "logging"}
+    assert not heavy & set(ended.stdout.split())
+
+
+def test_the_command_ends_with_its_status_and_without_a_traceback() -> None:
+    ended = command("check-config", CLUSTERWATT_LOG__LEVEL="loud")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("environment CLUSTERWATT_LOG__LEVEL: log.level: expected ")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("argv", [["metrics"], ["check-config", "--print-defaults"]])
+def test_a_reader_that_goes_away_gets_no_traceback(argv: list[str]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "clusterwatt", *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (1, b"")
