@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO
 
 import msgspec
@@ -281,7 +282,7 @@ def simulated_session(settings: HostSettings) -> None:
     from clusterwatt.simulate.nvml import SimulatedLibrary, install
 
     simulate = settings.simulate
-    faults = Faults.from_file(simulate.faults_file) if simulate.faults_file else None
+    faults = Faults.from_file(Path(simulate.faults_file)) if simulate.faults_file else None
     install(SimulatedLibrary(simulate.profile, simulate.gpus, simulate.seed, time.time, faults))
 
 
