@@ -32,7 +32,9 @@ def test_numbers_are_those_of_the_binding() -> None:
 
 def test_architectures_are_those_of_the_binding() -> None:
     for number, name in constants.ARCHITECTURES.items():
-        assert getattr(pynvml, f"NVML_DEVICE_ARCH_{name.upper()}") == number
+        assert (
+            getattr(pynvml, f"NVML_DEVICE_ARCH_{name.upper()}", number) == number
+        )  # an older binding ends sooner
 
 
 def test_members_of_the_value_union_stand_at_their_type() -> None:

@@ -56,8 +56,8 @@ FATES = {
 
 
 def test_every_code_of_the_binding_has_its_fate_here_and_in_the_table() -> None:
-    assert set(FATES) == set(CODES)
-    assert set(RULINGS) - {UNDECODABLE, pynvml.NVML_SUCCESS} == set(CODES.values())
+    assert set(CODES) <= set(FATES)  # an older binding knows fewer
+    assert set(CODES.values()) <= set(RULINGS) - {UNDECODABLE, pynvml.NVML_SUCCESS}
 
 
 @pytest.mark.parametrize("name", sorted(CODES))
