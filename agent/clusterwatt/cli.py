@@ -45,7 +45,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser().parse_args(argv)
         status = COMMANDS[arguments.command](arguments)
         sys.stdout.flush()
-        return status
     except EndError as error:
         sys.stderr.write(f"{error}\n")
         return error.status
@@ -55,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has gone (`| head`). Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    return status
 
 
 def parser() -> Parser:
