@@ -19,12 +19,14 @@ from clusterwatt.collectors import Collector
 from clusterwatt.collectors.cpu import CpuCollector
 from clusterwatt.collectors.disk import DiskCollector
 from clusterwatt.collectors.ethernet import EthernetCollector
+from clusterwatt.collectors.ethtool import EthtoolCollector
 from clusterwatt.collectors.filesystem import FilesystemCollector
 from clusterwatt.collectors.host import HostCollector
 from clusterwatt.collectors.memory import MemoryCollector
 from clusterwatt.collectors.pressure import PressureCollector
 from clusterwatt.collectors.processes import ProcessesCollector
 from clusterwatt.collectors.rdma import RdmaCollector
+from clusterwatt.collectors.timesync import TimesyncCollector
 from clusterwatt.config.model import Collector as CollectorSettings
 from clusterwatt.config.model import Config
 from clusterwatt.driver.client import DriverClient
@@ -165,9 +167,11 @@ class Agent:
             "host": lambda: HostCollector(files(), clock),
             "processes": lambda: ProcessesCollector(files(), clock),
             "ethernet": lambda: EthernetCollector(files(), wanted.ethernet, clock),
+            "ethtool": lambda: EthtoolCollector(files()),
             "rdma": lambda: RdmaCollector(files(), wanted.rdma, clock),
             "disk": lambda: DiskCollector(files(), wanted.disk),
             "filesystem": lambda: FilesystemCollector(files(), wanted.filesystem, clock),
+            "timesync": TimesyncCollector,
         }
         for name, make in makers.items():
             settings: CollectorSettings = getattr(wanted, name)

@@ -8,6 +8,7 @@ from clusterwatt.collectors import (
     cpu,
     disk,
     ethernet,
+    ethtool,
     filesystem,
     gpu,
     host,
@@ -16,11 +17,13 @@ from clusterwatt.collectors import (
     pressure,
     processes,
     rdma,
+    timesync,
 )
 
 CATALOG: tuple[Metric, ...] = (
     *gpu.METRICS,
     *ethernet.METRICS,
+    *ethtool.METRICS,
     *rdma.METRICS,
     *disk.METRICS,
     *md.METRICS,
@@ -30,5 +33,6 @@ CATALOG: tuple[Metric, ...] = (
     *pressure.METRICS,
     *host.METRICS,
     *processes.METRICS,
+    *timesync.METRICS,
     *selfstats.METRICS,
 )

@@ -270,6 +270,16 @@ class NetworkInfo(Reading, frozen=True):
     master: str
 
 
+class NetworkPause(Reading, frozen=True):
+    """Pause frames of a driver. direction: receive, transmit; priority: 0 to 7, global."""
+
+    device: str
+    direction: str
+    priority: str
+    pause_seconds: float | None = None
+    pause_frames: float | None = None
+
+
 class Bond(Reading, frozen=True):
     """Links of a bond that are configured, and that are up."""
 
@@ -390,6 +400,43 @@ class FilesystemProbe(Reading, frozen=True):
     probe_duration_seconds: float | None = None
 
 
+class NfsMount(Reading, frozen=True):
+    """Traffic of an NFS mount with its server, as the client counts it, and what the network cost it."""
+
+    mountpoint: str
+    read_bytes: float
+    write_bytes: float
+    queue_seconds: float
+    retransmissions: float
+    timeouts: float
+
+
+class NfsOperation(Reading, frozen=True):
+    """Requests of an NFS mount and the time they took together. operation: read, write, metadata."""
+
+    mountpoint: str
+    operation: str
+    operations: float
+    operation_seconds: float
+
+
+class LustreMount(Reading, frozen=True):
+    """Bytes that programs read and wrote on a Lustre mount."""
+
+    mountpoint: str
+    read_bytes: float
+    write_bytes: float
+
+
+class LustreOperation(Reading, frozen=True):
+    """Calls on a Lustre mount and their time, which old clients do not measure. operation: see NfsOperation."""
+
+    mountpoint: str
+    operation: str
+    operations: float
+    operation_seconds: float | None = None
+
+
 # --- Host ----------------------------------------------------------------------------------------------
 
 
@@ -460,6 +507,38 @@ class ClockSync(Reading, frozen=True):
     offset_seconds: float
 
 
+class Temperature(Reading, frozen=True):
+    """A sensor of the machine: chip, device and place, as `nvme/nvme0/Composite`."""
+
+    sensor: str
+    temperature_celsius: float
+
+
+class EnergyZone(Reading, frozen=True):
+    """The energy counter of a part of a CPU (RAPL), as it stands. component: cpu, dram.
+
+    It starts again from zero behind `range_joules`; None: the range is not known. Zones do not overlap.
+    """
+
+    zone: str
+    component: str
+    energy_joules: float
+    range_joules: float | None = None
+
+
+class BoardPower(Reading, frozen=True):
+    """A power sensor on the board. kind: average, instant.
+
+    scope: platform (the whole node), module (a superchip, with its GPU), socket (a Grace CPU with its memory),
+    rail (part of a socket), other. A scope contains those named after it: they are not to be added up.
+    """
+
+    sensor: str
+    scope: str
+    kind: str
+    power_watts: float
+
+
 # --- The agent about itself ----------------------------------------------------------------------------
 
 
@@ -527,6 +606,23 @@ class ConfigReload(Reading, frozen=True):
     """1: the newest configuration is in force; 0: the last reload was refused and the old one stands."""
 
     success: float
+
+
+class TextFile(Reading, frozen=True):
+    """A text file of another tool: when it was written, and how often it was refused."""
+
+    file: str
+    last_modified_timestamp_seconds: float
+    errors: float
+
+
+class TextFamily(Reading, frozen=True):
+    """A family out of text files. kind: as in `# TYPE`, or untyped. samples: whole lines, ready for the page."""
+
+    name: str
+    kind: str
+    help: str
+    samples: tuple[str, ...]
 
 
 # --- The snapshot --------------------------------------------------------------------------------------

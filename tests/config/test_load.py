@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clusterwatt.config.load import MAX_PROBLEMS, Loaded, load
-from clusterwatt.config.model import Config
+from clusterwatt.config.model import Collectors, Config
 from clusterwatt.config.problems import ConfigError
 
 SECTIONS = "node, collectors, driver, simulate, http, limits, ledger, training, log"
@@ -170,10 +170,8 @@ def test_an_unknown_key_names_the_nearest(written: Path) -> None:
     text = "collectors:\n  gpu:\n    every_second: 5\n  infiniband: {}\nhttps: {}\n"
     assert refused_text(written, text) == [
         "clusterwatt.yaml:3:5: collectors.gpu.every_second: unknown; did you mean every_seconds?",
-        (
-            "clusterwatt.yaml:4:3: collectors.infiniband: unknown; known here: gpu, cpu, memory, pressure, "
-            "host, processes, ethernet, rdma, disk, filesystem"
-        ),
+        "clusterwatt.yaml:4:3: collectors.infiniband: unknown; known here: "
+        + ", ".join(Collectors.__struct_fields__),
         "clusterwatt.yaml:5:1: https: unknown; did you mean http?",
     ]
 

@@ -60,6 +60,19 @@ class EthernetCollector(Collector, frozen=True):
     exclude: Pattern = ""
 
 
+class EthtoolCollector(Collector, frozen=True):
+    """Pause frames from the drivers of Ethernet cards; each answer costs the driver work, so it is opt-in."""
+
+    enabled: bool = False
+    every_seconds: Tick = 10.0
+
+
+class TimesyncCollector(Collector, frozen=True):
+    """Whether the kernel's clock is disciplined."""
+
+    every_seconds: Tick = 15.0
+
+
 class RdmaCollector(Collector, frozen=True):
     """RDMA ports; firmware answers these reads, so they are rarer.
 
@@ -104,6 +117,48 @@ class ProcessesCollector(Collector, frozen=True):
     every_seconds: Tick = 15.0
 
 
+class NfsCollector(Collector, frozen=True):
+    """NFS mounts, from the client's own counters: no server is asked.
+
+    `exclude_mountpoints`: regular expression on the whole mount point; by default mounts of single pods, whose
+    paths are new with each pod.
+    """
+
+    every_seconds: Tick = 2.0
+    exclude_mountpoints: Pattern = r"/var/lib/kubelet/pods/.*"
+
+
+class LustreCollector(Collector, frozen=True):
+    """Lustre mounts, from the client's own counters; newer clients show them in debugfs, to root only."""
+
+    every_seconds: Tick = 2.0
+
+
+class RaplCollector(Collector, frozen=True):
+    """Energy counters of CPU and memory (RAPL); since Linux 5.10 only root may read them."""
+
+
+class HwmonCollector(Collector, frozen=True):
+    """Temperature and power sensors of the board; some answer slowly."""
+
+    every_seconds: Tick = 15.0
+
+
+class TextfileCollector(Collector, frozen=True):
+    """Metrics of other tools, from the files `*.prom` in a folder. They go out unchanged on our page.
+
+    `directory`: the folder; empty: none. `max_file_bytes`: a larger file is refused.
+    `max_series`: of all files together; the file that exceeds it is refused.
+    `max_age_seconds`: a file that was not written for so long is refused.
+    """
+
+    every_seconds: Tick = 15.0
+    directory: str = ""
+    max_file_bytes: Annotated[int, Meta(ge=1, le=1 << 26)] = 1 << 20
+    max_series: Annotated[int, Meta(ge=1, le=100_000)] = 2_000
+    max_age_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] = 172_800.0
+
+
 class Collectors(Section, frozen=True):
     """One section for each collector."""
 
@@ -114,9 +169,16 @@ class Collectors(Section, frozen=True):
     host: Collector = Collector()
     processes: ProcessesCollector = ProcessesCollector()
     ethernet: EthernetCollector = EthernetCollector()
+    ethtool: EthtoolCollector = EthtoolCollector()
     rdma: RdmaCollector = RdmaCollector()
     disk: DiskCollector = DiskCollector()
     filesystem: FilesystemCollector = FilesystemCollector()
+    timesync: TimesyncCollector = TimesyncCollector()
+    nfs: NfsCollector = NfsCollector()
+    lustre: LustreCollector = LustreCollector()
+    rapl: RaplCollector = RaplCollector()
+    hwmon: HwmonCollector = HwmonCollector()
+    textfile: TextfileCollector = TextfileCollector()
 
 
 class Driver(Section, frozen=True):
