@@ -9,13 +9,13 @@ from clusterwatt.catalog import Level, Metric
 
 # Where a family stands on the page: the first area that one of its prefixes fits.
 AREAS: Mapping[str, tuple[str, ...]] = {
-    "The agent about itself": ("agent_", "build_", "collector_", "config_", "driver_host_", "series"),
+    "Agent": ("agent_", "build_", "collector_", "config_", "driver_host_", "series", "textfile_"),
     "GPUs": ("gpu_",),
     "Driver": ("driver_", "gpus_"),
     "Network": ("network_", "bond_"),
     "RDMA": ("rdma_",),
-    "Disks and file systems": ("disk_", "md_", "filesystem_"),
-    "Host": ("cpu", "memory_", "pressure_", "load", "oom_", "boot_", "clock_", "blocked_"),
+    "Disks and file systems": ("disk_", "md_", "filesystem_", "nfs_", "lustre_"),
+    "Host": ("cpu", "memory_", "pressure_", "load", "oom_", "boot_", "clock_", "blocked_", "node_"),
 }
 
 MAX_COLUMN = 50  # identities have many labels: they may stick out, not widen the table for all

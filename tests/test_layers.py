@@ -1,0 +1,47 @@
+"""Which module may import which: the contracts in pyproject.toml hold, and would notice a breach."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root / "agent")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_no_module_imports_one_above_it() -> None:
+    ended = lint_imports(ROOT)
+    assert ended.returncode == 0, ended.stdout
+    assert " 0 broken" in ended.stdout
+
+
+def test_imports_against_the_direction_are_noticed(tmp_path: Path) -> None:
+    """Each line breaks one contract: a breach that nobody notices is no contract."""
+    shutil.copytree(ROOT / "agent", tmp_path / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for module, line in {
+        "readings.py": "import clusterwatt.pipeline",
+        "pipeline.py": "import pynvml",
+        "source.py": "import aiohttp",
+        "app.py": "import yaml",
+        "config/model.py": "import clusterwatt.config.load",
+    }.items():
+        path = tmp_path / "agent" / "clusterwatt" / module
+        path.write_text(f"{path.read_text(encoding='utf-8')}\n{line}\n", encoding="utf-8")
+    ended = lint_imports(tmp_path)
+    assert ended.returncode != 0
+    assert " 0 kept, 5 broken" in ended.stdout, ended.stdout
