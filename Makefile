@@ -12,7 +12,7 @@ READY    := $(VENV)/made-to-develop
 LOAD_NVML := import ctypes; ctypes.CDLL("libnvidia-ml.so.1")
 
 .DEFAULT_GOAL := help
-.PHONY: help run check bench clean
+.PHONY: help run check docs bench clean
 
 help: ## List the targets
 	@echo "make TARGET [PYTHON=$(PYTHON)] [LISTEN=$(LISTEN)] [FULL=1]"
@@ -28,6 +28,10 @@ run: $(RUNNABLE) ## Install into .venv and start the agent; without an NVIDIA dr
 
 check: $(READY) ## Format, lint, types, layers, tests on every Python here, end to end; FULL=1 leaves nothing out
 	@$(BIN)/python -m tests.tools.check $(if $(filter 1,$(FULL)),--full)
+
+docs: $(READY) ## Write what is generated from code: docs/METRICS.md, deploy/clusterwatt.yaml
+	@$(BIN)/clusterwatt metrics --format markdown > docs/METRICS.md
+	@$(BIN)/clusterwatt check-config --print-defaults > deploy/clusterwatt.yaml
 
 bench: $(READY) ## Measure CPU, memory, first page and scrape times of the agent
 	@$(BIN)/python -m benchmarks.agent
