@@ -480,3 +480,10 @@ def test_keys_that_are_no_names(written: Path) -> None:
         f"clusterwatt.yaml:3:3: x\\ny: unknown; known here: {SECTIONS}",
         f"clusterwatt.yaml:5:1: 5: unknown; known here: {SECTIONS}",
     ]
+
+
+def test_a_port_without_its_number_is_refused(written: Path) -> None:
+    text = "collectors:\n  rdma:\n    expected_ports: [mlx5_0/1, mlx5_1]\n"
+    (problem,) = refused_text(written, text)
+    assert problem.startswith("clusterwatt.yaml:3:32: collectors.rdma.expected_ports")
+    assert 'a port such as mlx5_0/1, got "mlx5_1"' in problem

@@ -22,6 +22,7 @@ Tick = Annotated[float, Meta(ge=0.1, le=3_600)]
 # Text with a form of its own: `config.values` checks what `extra` names.
 NotEmpty = Annotated[str, Meta(min_length=1)]
 Pattern = Annotated[str, Meta(extra={"form": "pattern"})]
+RdmaPortName = Annotated[str, Meta(extra={"form": "port"})]
 ListenAddress = Annotated[str, Meta(extra={"form": "listen address"})]
 
 
@@ -82,9 +83,9 @@ class RdmaCollector(Collector, frozen=True):
     """
 
     every_seconds: Tick = 2.0
-    expected_ports: tuple[str, ...] = ()
+    expected_ports: tuple[RdmaPortName, ...] = ()
     expected_link_gbit: Annotated[float, Meta(ge=0, le=100_000)] = 0.0
-    rails: tuple[str, ...] = ()
+    rails: tuple[RdmaPortName, ...] = ()
 
 
 class DiskCollector(Collector, frozen=True):

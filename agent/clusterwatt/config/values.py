@@ -160,7 +160,13 @@ def _check_pattern(text: str) -> None:
             raise ValueError(str(error)) from None
 
 
+def _check_port(text: str) -> None:
+    if not re.fullmatch(r"[^/\s]+/[0-9]+", text):
+        raise ValueError("it is device and port number, with a slash between them")
+
+
 FORMS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "pattern": ("a regular expression", _check_pattern),
+    "port": ("a port such as mlx5_0/1", _check_port),
     "listen address": ("an address such as 127.0.0.1:10777", listen_address),
 }
