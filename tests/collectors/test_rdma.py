@@ -183,6 +183,21 @@ def test_rails_as_configured() -> None:
     }
 
 
+def test_a_card_that_fell_off_the_bus_does_not_rename_the_other_rails(
+    here: Machine, faulty: FaultyReads
+) -> None:
+    for number, address in enumerate(("0000:18:00.0", "0000:9a:00.0", "0001:01:00.0")):
+        here.port(f"mlx5_{number}/1")
+        put(here.root, f"/sys/devices/{address}/vendor", "0x15b3\n")
+        (here.root / f"sys/class/infiniband/mlx5_{number}/device").symlink_to(f"../../../devices/{address}")
+    here.collect()
+    faulty.faults = REMOVED
+    here.remove("mlx5_1")
+    here.collect()
+    found = infos(here.collect())
+    assert {item: info.rail for item, info in found.items()} == {"mlx5_0/1": "0", "mlx5_2/1": "2"}
+
+
 def test_congestion_of_roce() -> None:
     readings = collect("roce-bond")
     assert congestion(readings, "mlx5_1/1") == {

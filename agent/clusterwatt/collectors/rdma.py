@@ -20,6 +20,7 @@ from clusterwatt.clock import Clock
 from clusterwatt.collectors.attempts import Attempts
 from clusterwatt.collectors.rdma_expectation import GIGABIT_BYTES, Expectations
 from clusterwatt.collectors.rdma_ports import CLASS, Port, Traffic, find_ports
+from clusterwatt.collectors.rdma_rails import Rails
 from clusterwatt.config.model import RdmaCollector as Settings
 from clusterwatt.readings import (
     RdmaCongestion,
@@ -113,7 +114,7 @@ class RdmaCollector:
 
     def __init__(self, files: Files, settings: Settings, clock: Clock) -> None:
         self._files = files
-        self._rails = settings.rails
+        self._rails = Rails(settings.rails)
         self._attempts = Attempts()
         self._expectations = Expectations(settings, clock)
         self._listing: tuple[str, ...] = ()

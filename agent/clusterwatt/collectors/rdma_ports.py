@@ -7,12 +7,13 @@ only reads files.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 import msgspec
 
 from clusterwatt.collectors.attempts import Attempts
+from clusterwatt.collectors.rdma_rails import Rails, bus_address
 from clusterwatt.readings import RdmaPortInfo
 from clusterwatt.sysfs import Files
 
@@ -89,10 +90,6 @@ CONGESTION: Mapping[str, tuple[str, ...]] = {
 
 FIRST_PMA = ("port_rcv_data", "port_xmit_data", "port_rcv_packets", "port_xmit_packets")
 
-PCI_ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
-# mlx5 makes one device of two bonded ports and calls it so (drivers/infiniband/hw/mlx5/main.c).
-BONDED = re.compile(r".*_bond_\d+")
-
 
 class Traffic(msgspec.Struct, frozen=True):
     """Files whose values are added, and what one unit is worth. `narrow`: 32 bits wide, stops at all ones."""
@@ -117,40 +114,24 @@ class Port(msgspec.Struct, frozen=True):
     link_downed: str | None
 
 
-def find_ports(files: Files, attempts: Attempts, rails: Sequence[str]) -> list[Port]:
-    """Every port of every device. `rails`: ports as `device/port`, rail 0 first; empty: by PCI address.
+def find_ports(files: Files, attempts: Attempts, rails: Rails) -> list[Port]:
+    """Every port of every device. What cannot be read of a port is left empty and noted in `attempts`.
 
-    What cannot be read of a port is left empty and noted in `attempts`. Raises OSError when the devices
-    cannot be listed.
+    Raises OSError when the devices cannot be listed.
     """
-    places = [
-        (device, port, len(siblings) == 1)
-        for device in files.names(CLASS)
-        for siblings in [attempts.get(files.names, f"{CLASS}/{device}/ports", device) or ()]
-        for port in siblings
-    ]
-    order = rails or _by_pci_address(files, attempts, [(device, port) for device, port, _ in places])
-    rail = {item: str(number) for number, item in enumerate(order)}
+    places: list[tuple[str, str, bool]] = []
+    for device in files.names(CLASS):
+        folder = f"{CLASS}/{device}"
+        ports = attempts.get(files.names, f"{folder}/ports", device) or ()
+        address = attempts.get(partial(bus_address, files), folder, device)
+        for port in ports:
+            places.append((device, port, len(ports) == 1))
+            if address is not None:
+                rails.see(f"{device}/{port}", address)
     return [
-        _port(files, attempts, device, port, only, rail.get(f"{device}/{port}", ""))
+        _port(files, attempts, device, port, only, rails.of(f"{device}/{port}"))
         for device, port, only in places
     ]
-
-
-def _by_pci_address(files: Files, attempts: Attempts, places: Sequence[tuple[str, str]]) -> list[str]:
-    """Ports of physical functions in the order of the bus; bonds and devices of software have no rail."""
-    found = []
-    for device, port in places:
-        link = attempts.get(files.link, f"{CLASS}/{device}/device", device) or ""
-        address = PCI_ADDRESS.fullmatch(link.rpartition("/")[2])
-        if address and not is_virtual(files, device) and not BONDED.fullmatch(device):
-            found.append(([int(part, 16) for part in address.groups()], port.zfill(3), f"{device}/{port}"))
-    return [item for _, _, item in sorted(found)]
-
-
-def is_virtual(files: Files, device: str) -> bool:
-    """Whether a device is a virtual function of this host; inside a VM its own function looks physical."""
-    return files.exists(f"{CLASS}/{device}/device/physfn")
 
 
 def _port(files: Files, attempts: Attempts, device: str, port: str, only: bool, rail: str) -> Port:
@@ -173,7 +154,7 @@ def _port(files: Files, attempts: Attempts, device: str, port: str, only: bool, 
             rail=rail,
             firmware=attempts.get(files.text, f"{CLASS}/{device}/fw_ver", item) or "",
         ),
-        virtual=is_virtual(files, device),
+        virtual=files.exists(f"{CLASS}/{device}/device/physfn"),
         traffic={quantity: traffic for quantity, traffic in chosen.items() if traffic is not None},
         errors=_first_of(ERRORS, paths),
         congestion=_first_of(CONGESTION, paths),
