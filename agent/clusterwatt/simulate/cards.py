@@ -169,6 +169,7 @@ _A100 = Card(
     clocks_max=Clocks(sm=1410, memory=1215, video=1290),
     row_remap_banks=640,
     sram_status=True,
+    repair_status=True,
     nvlinks=12,
     nvlink_mbps=25000,
     nvlink_version=3,

@@ -9,7 +9,7 @@ file:
       "rules": [
         {"call": "nvmlDeviceGetPowerUsage", "gpu": 2, "fail": 15},
         {"call": "*", "gpu": 3, "fail": 15, "from_s": 1700000030, "until_s": 1700000090},
-        {"call": "nvmlInitWithFlags", "fail": 9},
+        {"call": "nvmlInitWithFlags", "fail": 9, "until_s": 1700000000},
         {"call": "nvmlDeviceGetUtilizationRates", "gpu": 1, "hang_s": 120},
         {"call": "nvmlDeviceGetFieldValues", "field": 143, "change": 2},
         {"call": "nvmlDeviceGetMemoryInfo_v2", "change": {"used": 0, "free": 25413287936}},
