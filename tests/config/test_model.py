@@ -11,6 +11,7 @@ from msgspec import inspect
 from clusterwatt.config import model, schema, values
 from clusterwatt.config.checks import contradictions, not_in_use
 from clusterwatt.config.load import load
+from clusterwatt.simulate.cards import CARDS
 
 SETTINGS = {".".join(path): kind for path, kind in schema.paths(schema.root())}
 
@@ -30,12 +31,27 @@ def test_every_number_is_bounded_on_both_sides(path: str) -> None:
     assert kind.le is not None or kind.lt is not None
 
 
-def test_every_section_is_documented_and_every_setting_has_its_unit_or_its_words() -> None:
+EXPLAINED_ONCE = {"enabled", "every_seconds"}  # by the section that all collectors share
+
+
+def test_every_setting_is_explained_in_its_section() -> None:
+    for section, kind in SETTINGS.items():
+        for name in schema.names(kind):
+            if not schema.names(SETTINGS[f"{section}.{name}"]) and name not in EXPLAINED_ONCE:
+                assert isinstance(kind, inspect.StructType)
+                assert f"`{name}" in (kind.cls.__doc__ or ""), f"{section}.{name}"
+
+
+def test_every_number_has_its_unit_in_its_name() -> None:
     for path, kind in SETTINGS.items():
-        if isinstance(kind, inspect.StructType):
-            assert kind.cls.__doc__, path
-        elif isinstance(kind, inspect.FloatType):
+        if isinstance(kind, inspect.FloatType):
             assert path.endswith(("_seconds", "_gbit")), path
+
+
+def test_every_card_that_can_be_simulated_can_be_configured_and_no_other() -> None:
+    kind = SETTINGS["simulate.profile"]
+    assert isinstance(kind, inspect.LiteralType)
+    assert set(kind.values) == {"", *CARDS}
 
 
 def test_the_defaults_do_not_contradict_each_other() -> None:

@@ -121,8 +121,8 @@ class ProcessesCollector(Collector, frozen=True):
 class NfsCollector(Collector, frozen=True):
     """NFS mounts, from the client's own counters: no server is asked.
 
-    `exclude_mountpoints`: regular expression on the whole mount point; by default mounts of single pods, whose
-    paths are new with each pod.
+    `exclude_mountpoints`: regular expression on the whole mount point; by default mounts of single pods,
+    whose paths are new with each pod.
     """
 
     every_seconds: Tick = 2.0
@@ -189,7 +189,7 @@ class Driver(Section, frozen=True):
     `silent_seconds`: a driver host that sends nothing for so long is replaced: no further calls, SIGTERM,
     then `grace_seconds` to end. SIGKILL follows only with `kill_hung: true`, because killing a process inside
     a driver call has frozen GPUs.
-    `max_replacements_per_hour`: after so many the GPU part stays off until the agent is restarted.
+    `max_replacements_per_hour`: after so many the GPU part stays off until the hour is over.
     `retry_seconds`: the longest pause between two attempts to reach a driver that is not there.
     """
 
@@ -204,7 +204,8 @@ class Driver(Section, frozen=True):
 class Simulate(Section, frozen=True):
     """A simulated driver in place of the real one: for demonstrations and tests.
 
-    `profile`: a100, h100, h200, b200, l40s, t4; empty: the real driver.
+    `profile`: a100, h100, h200, b200, l40s, t4; empty: the real driver. `gpus`: how many of them.
+    `seed`: the same number makes the same devices and the same work.
     `faults_file`: a JSON file of faults to play, read again when it changes.
     """
 
@@ -288,7 +289,7 @@ class Training(Section, frozen=True):
 
 
 class Log(Section, frozen=True):
-    """What the agent says on standard error. `format`: logfmt for people, json for machines."""
+    """What the agent says on standard error: from which `level` on, in which `format`."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["logfmt", "json"] = "logfmt"
