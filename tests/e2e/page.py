@@ -45,3 +45,7 @@ class Page:
         if len(values) > 1:
             raise AssertionError(f"{len(values)} samples are called {name} {labels}")
         return values[0] if values else None
+
+    def cpu_seconds(self) -> float:
+        """Seconds of all CPUs in all modes: whatever the machine does, each tick of the agent moves it."""
+        return sum(self.by("mode", "clusterwatt_cpu_seconds_total").values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -180,3 +182,9 @@ def prometheus(program: Path, folder: Path, targets: Mapping[str, str], every_s:
         url = f"http://127.0.0.1:{port}"
         wait_for(process, log, lambda: answers(f"{url}/-/ready"), "ready")
         yield Server(process, url, log)
+
+
+def query(store: Server, expression: str, by: str = "") -> dict[str, float]:
+    """An instant query to Prometheus: values by one label."""
+    answer = json.loads(store.get("/api/v1/query?" + urllib.parse.urlencode({"query": expression})))
+    return {row["metric"].get(by, ""): float(row["value"][1]) for row in answer["data"]["result"]}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 
 from tests.e2e import load
 from tests.e2e.page import Page
-from tests.e2e.servers import Server, agent, node_exporter, prometheus, until
+from tests.e2e.servers import Server, agent, node_exporter, prometheus, query, until
 
 pytestmark = pytest.mark.e2e
 
@@ -61,12 +59,8 @@ def read_between(ours: Server, theirs: Server) -> tuple[Page, Page, Page]:
     """Their page, then one of ours that was read after it, then theirs again."""
     before = theirs.page()
     for _ in range(2):  # the first tick that is seen to end may have begun before theirs was read
-        idle = ours.page().value("clusterwatt_cpu_seconds_total", mode="idle")
-        until(
-            lambda idle=idle: ours.page().value("clusterwatt_cpu_seconds_total", mode="idle") != idle,  # type: ignore[misc]
-            TICK_S,
-            "another tick of the agent",
-        )
+        seen = ours.page().cpu_seconds()
+        until(lambda seen=seen: ours.page().cpu_seconds() != seen, TICK_S, "another tick")  # type: ignore[misc]
     return before, ours.page(), theirs.page()
 
 
@@ -169,9 +163,3 @@ def busiest_disk(store: Server, window_s: int) -> str:
     """The disk that the load goes to, by node_exporter's account."""
     (disk,) = query(store, f"topk(1, rate(node_disk_written_bytes_total[{window_s}s]))", by="device")
     return disk
-
-
-def query(store: Server, expression: str, by: str = "") -> dict[str, float]:
-    """An instant query to Prometheus: values by one label."""
-    answer = json.loads(store.get("/api/v1/query?" + urllib.parse.urlencode({"query": expression})))
-    return {row["metric"].get(by, ""): float(row["value"][1]) for row in answer["data"]["result"]}
