@@ -204,12 +204,12 @@ class Driver(Section, frozen=True):
 class Simulate(Section, frozen=True):
     """A simulated driver in place of the real one: for demonstrations and tests.
 
-    `profile`: a100, h100, h200, b200, l40s, t4; empty: the real driver. `gpus`: how many of them.
+    `profile`: a100, h100, h200, b200, l40s, t4, rtx4080; empty: the real driver. `gpus`: how many of them.
     `seed`: the same number makes the same devices and the same work.
     `faults_file`: a JSON file of faults to play, read again when it changes.
     """
 
-    profile: Literal["", "a100", "h100", "h200", "b200", "l40s", "t4"] = ""
+    profile: Literal["", "a100", "h100", "h200", "b200", "l40s", "t4", "rtx4080"] = ""
     gpus: Annotated[int, Meta(ge=0, le=64)] = 8
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 1
     faults_file: str = ""
