@@ -132,7 +132,7 @@ def test_a_node_without_gpu_part_has_no_driver_and_nothing_to_look_at() -> None:
 
 def test_a_hot_gpu_asks_for_attention() -> None:
     assert view(info("0", "A"), GpuTemperatureMargin("0", "A", 3.0)).attention == (
-        "GPU 0 is 3 °C from its thermal slowdown",
+        "GPU 0 is within 5 °C of its thermal slowdown",
     )
     assert view(info("0", "A"), GpuTemperatureMargin("0", "A", 20.0)).attention == ()
 
@@ -188,7 +188,7 @@ def test_storage() -> None:
     assert node.attention == (
         "RAID array md0: members missing: 1",
         "/full is 99% full",
-        "/scratch has not answered for 100 s",
+        "/scratch does not answer",
     )
 
 
@@ -216,4 +216,4 @@ def test_collectors_that_are_not_well_say_why() -> None:
         40.0,
         ("timeout",),
     )
-    assert node.attention == ("Collector rdma has had nothing new for 42 s",)
+    assert node.attention == ("Collector rdma gives nothing new",)

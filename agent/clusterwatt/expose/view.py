@@ -206,7 +206,10 @@ def node_view(node_name: str, snapshot: Snapshot, curves: Curves) -> NodeView:
 
 
 def _attention(view: NodeView) -> Iterator[str]:
-    """What stands out, worst first. States and hard limits only: judgement over time is for alert rules."""
+    """What stands out, worst first. States and hard limits only: judgement over time is for alert rules.
+
+    Lines have no numbers that move: screen readers speak each new one.
+    """
     yield from _gpu_attention(view)
     for port in view.rdma:
         if port.expected and port.up is False:
@@ -216,11 +219,11 @@ def _attention(view: NodeView) -> Iterator[str]:
             yield f"RAID array {disk.name}: members missing: {disk.missing_members:.0f}"
     for mount in view.filesystems:
         if mount.silent_seconds is not None:
-            yield f"{mount.mountpoint} has not answered for {mount.silent_seconds:.0f} s"
+            yield f"{mount.mountpoint} does not answer"
         elif mount.used_ratio is not None and mount.used_ratio >= FULL_RATIO and not mount.readonly:
             yield f"{mount.mountpoint} is {mount.used_ratio:.0%} full"
     for collector in view.unwell_collectors:
-        yield f"Collector {collector.name} has had nothing new for {collector.age_seconds:.0f} s"
+        yield f"Collector {collector.name} gives nothing new"
 
 
 def _gpu_attention(view: NodeView) -> Iterator[str]:
@@ -235,7 +238,7 @@ def _gpu_attention(view: NodeView) -> Iterator[str]:
     for gpu in view.gpus:
         margin = gpu.temperature_margin_celsius
         if margin is not None and margin < HOT_MARGIN_CELSIUS:
-            yield f"GPU {gpu.gpu} is {margin:.0f} °C from its thermal slowdown"
+            yield f"GPU {gpu.gpu} is within {HOT_MARGIN_CELSIUS:.0f} °C of its thermal slowdown"
 
 
 def words(reason: str) -> str:
