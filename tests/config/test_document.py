@@ -135,6 +135,8 @@ def test_aliases_within_aliases_are_not_expanded(written: Path) -> None:
     assert time.process_time() - started < 5
 
 
+REFERENCE = reference().replace("#", "").splitlines(keepends=True)
+
 ascii_yaml = st.text(alphabet="abegilnorstu_:,-{}[]&*!|>'\"%@#?<=~ \n\t0159.", max_size=120)
 
 
@@ -151,9 +153,8 @@ def test_any_bytes_give_a_configuration_or_a_clear_error(
 def test_a_damaged_file_gives_a_configuration_or_a_clear_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    lines = reference().replace("#", "").splitlines(keepends=True)
-    start = data.draw(st.integers(0, len(lines) - 1))
-    text = "".join(lines[start : start + 10])
+    start = data.draw(st.integers(0, len(REFERENCE) - 1))
+    text = "".join(REFERENCE[start : start + 10])
     cut = data.draw(st.integers(0, len(text)))
     path = tmp_path_factory.getbasetemp() / "damaged.yaml"
     path.write_text(text[:cut] + data.draw(ascii_yaml) + text[cut:], encoding="utf-8")

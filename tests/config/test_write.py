@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterwatt.config import schema
@@ -34,6 +34,7 @@ configurations = st.builds(
 )
 
 
+@settings(max_examples=30)  # each writes and reads a whole file
 @given(configurations)
 def test_what_is_written_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, tree: dict[str, object]
