@@ -35,7 +35,7 @@ class Bench:
     def __init__(self, **collectors: Callable[[], list[Reading]]) -> None:
         self.clock = FakeClock()
         self.sources = {
-            name: Source(Scripted(name, collect), 1.0, self.clock, Account(name))
+            name: Source(Scripted(name, collect), 1.0, self.clock, Account(name, self.clock))
             for name, collect in collectors.items()
         }
         self.snapshots: list[Snapshot] = []
@@ -132,7 +132,7 @@ def test_what_answers_late_is_published_in_the_same_tick() -> None:
         snapshots.append(snapshot)
         in_time.set()  # the first page is out: now the late one may answer
 
-    source = Source(Scripted("late", late), 1.0, clock, Account("late"))
+    source = Source(Scripted("late", late), 1.0, clock, Account("late", clock))
     asyncio.run(Pipeline([source], None, clock, publish).tick())
     assert [len(snapshot.of(Load)) for snapshot in snapshots] == [0, 1]
     assert snapshots[0].tick < snapshots[1].tick
@@ -176,7 +176,7 @@ def test_a_source_is_read_at_its_own_cadence() -> None:
         Scripted("rarely", lambda: [Memory(total_bytes=bench.clock.monotonic_s())]),
         15.0,
         bench.clock,
-        Account("rarely"),
+        Account("rarely", bench.clock),
     )
     bench.pipeline.use([*bench.sources.values(), rarely], None)
     reads = {bench.tick().of(Memory)[0].total_bytes for _ in range(31)}
@@ -194,3 +194,17 @@ def test_three_failing_ticks_in_a_row_end_the_run_one_does_not() -> None:
     with pytest.raises(RuntimeError, match="a bug"):
         asyncio.run(asyncio.wait_for(pipeline.run(asyncio.Event()), DEADLINE_S))
     assert next(failures, None) is None
+
+
+def test_a_lasting_failure_is_one_line_and_its_end_another(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    failures = [Failure("mlx5_3/1", "io_error", "Input/output error")]
+    bench = Bench(rdma=lambda: [Load(load1=1.0), *failures])
+    for _ in range(100):
+        bench.tick()
+    assert [record.getMessage() for record in caplog.records] == [
+        "rdma: mlx5_3/1: io_error Input/output error"
+    ]
+    failures.clear()
+    bench.tick()
+    assert caplog.records[-1].getMessage() == "rdma: mlx5_3/1: well again"

@@ -124,7 +124,7 @@ class Agent:
             if known is not None and known[0] == identity:
                 sources[name] = known
                 continue
-            account = self._accounts.setdefault(name, Account(name))
+            account = self._accounts.setdefault(name, Account(name, self._clock))
             sources[name] = (identity, Source(make(), settings.every_seconds, self._clock, account))
         self._sources = sources
         self.pipeline.use([source for _, source in sources.values()], self.driver)

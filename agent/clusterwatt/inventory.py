@@ -19,6 +19,7 @@ from clusterwatt.collectors import (
     rdma,
     timesync,
 )
+from clusterwatt.meters import node
 
 CATALOG: tuple[Metric, ...] = (
     *gpu.METRICS,
@@ -34,5 +35,6 @@ CATALOG: tuple[Metric, ...] = (
     *host.METRICS,
     *processes.METRICS,
     *timesync.METRICS,
+    *node.METRICS,
     *selfstats.METRICS,
 )

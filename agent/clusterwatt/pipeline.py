@@ -9,15 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from clusterwatt.clock import Clock
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.meters.energy import GpuMeter
-from clusterwatt.readings import Failure, GpuIntegrals, GpuPowerLimit, Reading, Snapshot
-from clusterwatt.source import Account, Source, by_type
+from clusterwatt.meters.node import NodeMeter
+from clusterwatt.readings import (
+    BoardPower,
+    EnergyZone,
+    GpuEnergy,
+    GpuIntegrals,
+    GpuPower,
+    GpuPowerLimit,
+    Reading,
+    Snapshot,
+)
+from clusterwatt.source import Account, ByType, Source, by_type
 from clusterwatt.worker import Countdown
 
 log = logging.getLogger("clusterwatt.pipeline")
@@ -42,12 +53,14 @@ class Pipeline:
     ) -> None:
         self._sources = sources
         self._driver = driver
-        self._driver_account = Account("gpu")
+        self._driver_account = Account("gpu", clock)
         self._clock = clock
         self._publish_to = publish
         self._every_s = every_s
         self._about_agent = about_agent
-        self._meter = GpuMeter()
+        self._gpu_meter = GpuMeter()
+        self._node_meter = NodeMeter()
+        self._node_account = Account("node_energy", clock)
         self._number = 0
         self.last_tick_s: float | None = None
 
@@ -114,32 +127,42 @@ class Pipeline:
     def _publish(self) -> None:
         now_s = self._clock.monotonic_s()
         parts: dict[type[Reading], tuple[Any, ...]] = {}
+        read_s: dict[type[Reading], float] = {}
         for source in self._sources:
-            parts.update(source.fresh(now_s))
-        loose: list[Reading] = []
+            fresh = source.fresh(now_s)
+            parts.update(fresh)
+            read_s.update(dict.fromkeys(fresh, source.read_s))
         if self._driver is not None:
-            loose.extend(self._from_driver(self._driver))
+            parts.update(by_type(self._from_driver(self._driver)))
+        parts.update(by_type(self._measure_node(parts, read_s)))
+        loose: list[Reading] = list(self._about_agent())
         for source in self._sources:
             loose.extend(source.state(now_s))
-        loose.extend(self._about_agent())
+        if self._driver is not None:
+            loose.append(self._driver.state())
+        loose.extend(self._driver_account.readings())
+        loose.extend(self._node_account.readings())
         parts.update(by_type(loose))
         self._number += 1
         self._publish_to(
             Snapshot(tick=self._number, wall_s=self._clock.wall_s(), monotonic_s=now_s, readings=parts)
         )
 
-    def _from_driver(self, driver: DriverClient) -> Iterable[Reading]:
+    def _from_driver(self, driver: DriverClient) -> list[Reading]:
+        """What the driver host said, and what the GPU meter makes of it."""
         readings = list(driver.readings())
-        for failure in driver.take_failures():
-            self._driver_account.failed(failure.reason)
         parts = by_type(readings)
-        integrals: tuple[GpuIntegrals, ...] = parts.get(GpuIntegrals, ())
-        limits: tuple[GpuPowerLimit, ...] = parts.get(GpuPowerLimit, ())
-        for measured in self._meter.measure(integrals, limits):
-            if isinstance(measured, Failure):
-                self._driver_account.failed(measured.reason)
-            else:
-                readings.append(measured)
-        readings.extend(self._driver_account.readings())
-        readings.append(driver.state())
-        return readings
+        measured = self._gpu_meter.measure(parts.get(GpuIntegrals, ()), parts.get(GpuPowerLimit, ()))
+        failures = driver.take_failures()
+        if failures is None:  # nothing new was said, so nothing new can have failed
+            return [*readings, *measured]
+        return readings + self._driver_account.without_failures(itertools.chain(failures, measured))
+
+    def _measure_node(self, parts: ByType, read_s: Mapping[type[Reading], float]) -> list[Reading]:
+        measured = self._node_meter.measure(
+            parts.get(GpuEnergy, ()),
+            parts.get(GpuPower, ()),
+            (read_s.get(EnergyZone, 0.0), parts.get(EnergyZone, ())),
+            (read_s.get(BoardPower, 0.0), parts.get(BoardPower, ())),
+        )
+        return self._node_account.without_failures(measured)

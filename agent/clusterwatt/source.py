@@ -9,6 +9,7 @@ from typing import Any
 
 from clusterwatt.clock import Clock
 from clusterwatt.collectors import Collector
+from clusterwatt.log import ChangeLog
 from clusterwatt.readings import (
     CollectorDuration,
     CollectorErrors,
@@ -43,17 +44,47 @@ def reason_of(error: BaseException) -> str:
 
 
 class Account:
-    """Passes and failures of one collector; lives on over a reload of the configuration."""
+    """Passes and failures of one collector; lives on over a reload of the configuration.
 
-    def __init__(self, name: str) -> None:
+    Belongs to the collector's thread, but for `readings`, which may be asked by another.
+    """
+
+    def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
         self.errors: dict[str, int] = {}
         self.passes = 0
         self.duration_s = 0.0
+        self.failing = False
+        self._log = ChangeLog(log, clock)
+        self._failing_items: frozenset[str] = frozenset()
 
-    def failed(self, reason: str) -> None:
-        """Count a failure."""
-        self.errors[reason] = self.errors.get(reason, 0) + 1
+    def pass_failed(self, error: BaseException) -> None:
+        """Count and log a pass that gave nothing."""
+        reason = reason_of(error)
+        self._count(reason)
+        self.failing = True
+        self._log.bad("", reason, f"{self.name}: {error}")
+        if reason == "bug":
+            log.error("%s: a bug of the agent, please report it", self.name, exc_info=error)
+
+    def without_failures(self, readings: Iterable[Reading]) -> list[Reading]:
+        """Take a good pass: count and log the failures in it, give back the rest."""
+        rest, failing = [], set()
+        for reading in readings:
+            if isinstance(reading, Failure):
+                failing.add(reading.item)
+                self._count(reading.reason)
+                text = f"{self.name}: {reading.item}: {reading.reason} {reading.detail}".rstrip()
+                self._log.bad(reading.item, reading.reason, text)
+            else:
+                rest.append(reading)
+        for item in self._failing_items - failing:
+            self._log.good(item, f"{self.name}: {item}: well again")
+        self._failing_items = frozenset(failing)
+        if self.failing:
+            self._log.good("", f"{self.name}: reads again")
+        self.failing = False
+        return rest
 
     def readings(self) -> Iterator[Reading]:
         """The account as readings."""
@@ -61,8 +92,11 @@ class Account:
             yield CollectorDuration(
                 collector=self.name, duration_sum_seconds=self.duration_s, passes=float(self.passes)
             )
-        for reason, count in self.errors.items():
+        for reason, count in list(self.errors.items()):
             yield CollectorErrors(collector=self.name, reason=reason, errors=float(count))
+
+    def _count(self, reason: str) -> None:
+        self.errors[reason] = self.errors.get(reason, 0) + 1
 
 
 class Source:
@@ -78,7 +112,6 @@ class Source:
         self._born_s = clock.monotonic_s()
         self._next_s = self._born_s
         self._newest: tuple[float, ByType] | None = None
-        self._unreported: list[Failure] = []
         self._failing = False
 
     def start(self, now_s: float, answered: Callable[[], None]) -> bool:
@@ -95,6 +128,11 @@ class Source:
         self._next_s += self._every_s * max(1, int((now_s - self._next_s) / self._every_s) + 1)
         return started
 
+    @property
+    def read_s(self) -> float:
+        """Monotonic time at which the newest good pass began; when the source was made, before the first."""
+        return self._born_s if self._newest is None else self._newest[0]
+
     def fresh(self, now_s: float) -> ByType:
         """Readings of the newest good pass; nothing once they are older than three intervals."""
         if self._newest is None or now_s - self._newest[0] > STALE_INTERVALS * self._every_s:
@@ -110,7 +148,7 @@ class Source:
         busy_since_s = self._worker.busy_since_s
         stuck_s = now_s - busy_since_s if busy_since_s is not None else 0.0
         age_s = now_s - (self._born_s if newest is None else newest[0])
-        good = newest is not None and not self._failing and age_s <= STALE_INTERVALS * self._every_s
+        good = newest is not None and not self.account.failing and age_s <= STALE_INTERVALS * self._every_s
         yield CollectorState(
             collector=self.name,
             up=float(good),
@@ -123,20 +161,6 @@ class Source:
         self.account.passes += 1
         self.account.duration_s += outcome.ended_s - outcome.started_s
         if outcome.result is None:
-            error = outcome.error or RuntimeError("no result")
-            reason = reason_of(error)
-            self.account.failed(reason)
-            if not self._failing:
-                log.error("%s: %s", self.name, error, exc_info=error if reason == "bug" else None)
-            self._failing = True
+            self.account.pass_failed(outcome.error or RuntimeError("no result"))
             return
-        if self._failing:
-            log.info("%s: reads again", self.name)
-        self._failing = False
-        failures = [reading for reading in outcome.result if isinstance(reading, Failure)]
-        for failure in failures:
-            self.account.failed(failure.reason)
-        self._newest = (
-            outcome.started_s,
-            by_type(reading for reading in outcome.result if not isinstance(reading, Failure)),
-        )
+        self._newest = (outcome.started_s, by_type(self.account.without_failures(outcome.result)))

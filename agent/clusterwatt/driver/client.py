@@ -134,6 +134,7 @@ class DriverClient:
         self._process: HostProcess | None = None
         self._leftover: HostProcess | None = None
         self._frame: Frame | None = None
+        self._said_more = False
         self._known: dict[str, str] = {}  # uuid -> newest index
         self._failures: collections.deque[Failure] = collections.deque(maxlen=1000)
         self._born_s = clock.monotonic_s()
@@ -231,8 +232,11 @@ class DriverClient:
             elif device is not None:
                 yield from device.readings
 
-    def take_failures(self) -> list[Failure]:
-        """Failures reported since the last call."""
+    def take_failures(self) -> list[Failure] | None:
+        """Failures reported since the last call; None when no frame has come since."""
+        if not self._said_more:
+            return None
+        self._said_more = False
         return [self._failures.popleft() for _ in range(len(self._failures))]
 
     def stop(self, timeout_s: float) -> None:
@@ -257,7 +261,7 @@ class DriverClient:
             self._end_reason = frame.leaving
         elif frame.driver.up:
             self._end_reason = ""
-        self._frame = frame
+        self._frame, self._said_more = frame, True
         arrived, self._arrived = self._arrived, None
         if arrived is not None:
             arrived()
