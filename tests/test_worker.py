@@ -51,6 +51,17 @@ def test_no_second_call_is_made_behind_one_that_hangs() -> None:
     assert worker.start(lambda: None, lambda _: None)
 
 
+def test_a_stopped_worker_ends_its_thread_after_the_call_that_is_out() -> None:
+    release, done = threading.Event(), threading.Event()
+    worker = Worker("test", FakeClock())
+    assert worker.start(release.wait, lambda _: done.set())
+    worker.stop()
+    release.set()
+    worker._thread.join(5)
+    assert done.is_set()
+    assert not worker._thread.is_alive()
+
+
 def test_a_process_with_a_hanging_worker_can_exit() -> None:
     script = (
         "import threading; from clusterwatt.worker import Worker; from clusterwatt.clock import SystemClock;"

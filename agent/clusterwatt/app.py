@@ -11,22 +11,12 @@ import platform
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from clusterwatt import sdnotify, selfstats
 from clusterwatt.clock import Clock, SystemClock
 from clusterwatt.collectors import Collector
-from clusterwatt.collectors.cpu import CpuCollector
-from clusterwatt.collectors.disk import DiskCollector
-from clusterwatt.collectors.ethernet import EthernetCollector
-from clusterwatt.collectors.ethtool import EthtoolCollector
-from clusterwatt.collectors.filesystem import FilesystemCollector
-from clusterwatt.collectors.host import HostCollector
-from clusterwatt.collectors.memory import MemoryCollector
-from clusterwatt.collectors.pressure import PressureCollector
-from clusterwatt.collectors.processes import ProcessesCollector
-from clusterwatt.collectors.rdma import RdmaCollector
-from clusterwatt.collectors.timesync import TimesyncCollector
 from clusterwatt.config.model import Collector as CollectorSettings
 from clusterwatt.config.model import Config
 from clusterwatt.driver.client import DriverClient
@@ -34,7 +24,7 @@ from clusterwatt.driver.frames import HostSettings
 from clusterwatt.expose.history import History
 from clusterwatt.expose.render import Renderer
 from clusterwatt.expose.server import Site
-from clusterwatt.inventory import CATALOG
+from clusterwatt.inventory import CATALOG, COLLECTORS
 from clusterwatt.pipeline import Pipeline
 from clusterwatt.readings import ConfigReload, DriverUp, Reading, Snapshot
 from clusterwatt.source import Account, Source
@@ -126,6 +116,9 @@ class Agent:
                 continue
             account = self._accounts.setdefault(name, Account(name, self._clock))
             sources[name] = (identity, Source(make(), settings.every_seconds, self._clock, account))
+        for name, (_, source) in self._sources.items():
+            if name not in sources or sources[name][1] is not source:
+                source.close()
         self._sources = sources
         self.pipeline.use([source for _, source in sources.values()], self.driver)
 
@@ -155,28 +148,11 @@ class Agent:
 
     def _wanted(self, config: Config) -> Iterator[tuple[str, CollectorSettings, Callable[[], Collector]]]:
         """Name, settings and maker of every collector that is switched on."""
-        clock, wanted = self._clock, config.collectors
-
-        def files() -> Files:
-            return Files(config.node.root, clock)
-
-        makers: dict[str, Callable[[], Collector]] = {
-            "cpu": lambda: CpuCollector(files()),
-            "memory": lambda: MemoryCollector(files()),
-            "pressure": lambda: PressureCollector(files()),
-            "host": lambda: HostCollector(files(), clock),
-            "processes": lambda: ProcessesCollector(files(), clock),
-            "ethernet": lambda: EthernetCollector(files(), wanted.ethernet, clock),
-            "ethtool": lambda: EthtoolCollector(files()),
-            "rdma": lambda: RdmaCollector(files(), wanted.rdma, clock),
-            "disk": lambda: DiskCollector(files(), wanted.disk),
-            "filesystem": lambda: FilesystemCollector(files(), wanted.filesystem, clock),
-            "timesync": TimesyncCollector,
-        }
-        for name, make in makers.items():
-            settings: CollectorSettings = getattr(wanted, name)
+        for entry in COLLECTORS:
+            settings: CollectorSettings = getattr(config.collectors, entry.name)
             if settings.enabled:
-                yield name, settings, make
+                files = Files(config.node.root, self._clock)
+                yield entry.name, settings, partial(entry.make, files, settings, self._clock)
         yield "agent", CollectorSettings(every_seconds=AGENT_EVERY_S), self._agent_collector
 
     def _agent_collector(self) -> Collector:

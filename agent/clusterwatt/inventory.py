@@ -1,10 +1,19 @@
-"""The catalogue: every family that the agent can export, in the order of the page."""
+"""Every collector of the agent, how it is made, and the catalogue of all families in the order of the page.
+
+A new collector is one line here, its file, and its settings in `config.model`. GPUs are not in the list: the
+driver host reads them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 from clusterwatt import selfstats
 from clusterwatt.catalog import Metric
+from clusterwatt.clock import Clock
 from clusterwatt.collectors import (
+    Collector,
     cpu,
     disk,
     ethernet,
@@ -12,29 +21,54 @@ from clusterwatt.collectors import (
     filesystem,
     gpu,
     host,
+    hwmon,
+    lustre,
     md,
     memory,
+    nfs,
     pressure,
     processes,
+    rapl,
     rdma,
+    textfile,
     timesync,
 )
 from clusterwatt.meters import node
+from clusterwatt.sysfs import Files
 
-CATALOG: tuple[Metric, ...] = (
+Metrics = tuple[Metric, ...]
+
+
+class Entry(NamedTuple):
+    """A collector: name of its settings, its families, and how it is made of files, settings and clock."""
+
+    name: str
+    metrics: Metrics
+    make: Callable[[Files, Any, Clock], Collector]
+
+
+COLLECTORS = (
+    Entry("ethernet", ethernet.METRICS, ethernet.EthernetCollector),
+    Entry("ethtool", ethtool.METRICS, lambda files, *_: ethtool.EthtoolCollector(files)),
+    Entry("rdma", rdma.METRICS, rdma.RdmaCollector),
+    Entry("disk", disk.METRICS + md.METRICS, lambda files, settings, _: disk.DiskCollector(files, settings)),
+    Entry("filesystem", filesystem.METRICS, filesystem.FilesystemCollector),
+    Entry("nfs", nfs.METRICS, lambda files, settings, _: nfs.NfsCollector(files, settings)),
+    Entry("lustre", lustre.METRICS, lambda files, *_: lustre.LustreCollector(files)),
+    Entry("cpu", cpu.METRICS, lambda files, *_: cpu.CpuCollector(files)),
+    Entry("memory", memory.METRICS, lambda files, *_: memory.MemoryCollector(files)),
+    Entry("pressure", pressure.METRICS, lambda files, *_: pressure.PressureCollector(files)),
+    Entry("host", host.METRICS, lambda files, _, clock: host.HostCollector(files, clock)),
+    Entry("processes", processes.METRICS, lambda files, _, clock: processes.ProcessesCollector(files, clock)),
+    Entry("timesync", timesync.METRICS, lambda *_: timesync.TimesyncCollector()),
+    Entry("rapl", (), lambda files, *_: rapl.RaplCollector(files)),
+    Entry("hwmon", hwmon.METRICS, lambda files, *_: hwmon.HwmonCollector(files)),
+    Entry("textfile", textfile.METRICS, textfile.TextfileCollector),
+)
+
+CATALOG: Metrics = (
     *gpu.METRICS,
-    *ethernet.METRICS,
-    *ethtool.METRICS,
-    *rdma.METRICS,
-    *disk.METRICS,
-    *md.METRICS,
-    *filesystem.METRICS,
-    *cpu.METRICS,
-    *memory.METRICS,
-    *pressure.METRICS,
-    *host.METRICS,
-    *processes.METRICS,
-    *timesync.METRICS,
+    *(metric for entry in COLLECTORS for metric in entry.metrics),
     *node.METRICS,
     *selfstats.METRICS,
 )

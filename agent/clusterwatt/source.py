@@ -128,6 +128,10 @@ class Source:
         self._next_s += self._every_s * max(1, int((now_s - self._next_s) / self._every_s) + 1)
         return started
 
+    def close(self) -> None:
+        """End the source's thread; what it still reads is thrown away."""
+        self._worker.stop()
+
     @property
     def read_s(self) -> float:
         """Monotonic time at which the newest good pass began; when the source was made, before the first."""

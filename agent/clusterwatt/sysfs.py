@@ -52,6 +52,10 @@ class Files:
         self._descriptors: dict[str, int] = {}
         self._listings: dict[str, tuple[float, tuple[str, ...]]] = {}
 
+    def __del__(self) -> None:
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+
     def raw(self, path: str) -> bytes | None:
         """The whole content of a file; None when it is not offered.
 

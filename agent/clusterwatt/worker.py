@@ -34,7 +34,7 @@ class Worker:
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._clock = clock
-        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._busy_since_s: float | None = None
         self._thread = threading.Thread(target=self._run, name=f"worker-{name}", daemon=True)
         self._thread.start()
@@ -66,9 +66,13 @@ class Worker:
         self._calls.put(run)
         return True
 
+    def stop(self) -> None:
+        """End the thread once its outstanding call, if any, has come back; no call may be started after."""
+        self._calls.put(None)
+
     def _run(self) -> None:
-        while True:
-            self._calls.get()()
+        while (call := self._calls.get()) is not None:
+            call()
 
 
 class Countdown:

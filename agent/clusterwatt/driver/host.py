@@ -34,6 +34,7 @@ from clusterwatt.driver.frames import (
     read_message,
     write_message,
 )
+from clusterwatt.log import configure
 from clusterwatt.nvml.errors import DeviceTrouble, DriverUnavailable, GenerationOver
 from clusterwatt.nvml.session import Device, Enumeration, Session, Versions
 from clusterwatt.readings import Failure, HostReading
@@ -87,8 +88,8 @@ class Slot:
             self.over = error.reason
         else:
             reason = error.reason if isinstance(error, DeviceTrouble) else "unknown"
-            if not isinstance(error, DeviceTrouble):
-                log.error("GPU %s: %r", self.device.gpu, error, exc_info=error)
+            if not isinstance(error, DeviceTrouble) and self.newest.reason != reason:
+                log.error("GPU %s: a bug of the agent, please report it", self.device.gpu, exc_info=error)
             self.trouble(reason, str(error))
 
     def trouble(self, reason: str, detail: str) -> None:
@@ -311,7 +312,7 @@ def main() -> None:
     if message is None:
         return
     settings = msgspec.msgpack.decode(message, type=HostSettings)
-    logging.basicConfig(level=settings.log_level.upper(), stream=sys.stderr)
+    configure(settings.log_level, settings.log_format)
 
     def watch_input() -> None:
         sys.stdin.buffer.read()
