@@ -164,6 +164,226 @@ class GpuPerformanceState(Reading, frozen=True):
     performance_state: float
 
 
+class GpuThrottle(Reading, frozen=True):
+    """Seconds for which a reason has held the clocks down since `since_s`, and whether it does now.
+
+    `since_s` is the monotonic time at which the driver host began to watch this GPU.
+    """
+
+    gpu: str
+    uuid: str
+    reason: str
+    since_s: float
+    throttle_seconds: float | None = None
+    active: float | None = None
+
+
+class GpuEccErrors(Reading, frozen=True):
+    """ECC errors. type: corrected, uncorrected; window: volatile, aggregate; location: dram, sram, all."""
+
+    gpu: str
+    uuid: str
+    type: str
+    window: str
+    location: str
+    errors: float
+
+
+class GpuSram(Reading, frozen=True):
+    """1: uncorrected SRAM errors have passed the vendor's mark for replacement."""
+
+    gpu: str
+    uuid: str
+    threshold_exceeded: float
+
+
+class GpuRemappedRows(Reading, frozen=True):
+    """Rows of device memory that were remapped. cause: correctable, uncorrectable."""
+
+    gpu: str
+    uuid: str
+    cause: str
+    rows: float
+
+
+class GpuRowRemap(Reading, frozen=True):
+    """1: a row waits for a reset to be remapped; a remapping has failed."""
+
+    gpu: str
+    uuid: str
+    pending: float
+    failed: float
+
+
+class GpuRowBanks(Reading, frozen=True):
+    """Memory banks by the spare rows they have left. spare: max, high, partial, low, none."""
+
+    gpu: str
+    uuid: str
+    spare: str
+    banks: float
+
+
+class GpuRetiredPages(Reading, frozen=True):
+    """Pages of device memory that were retired. cause: single_bit, double_bit."""
+
+    gpu: str
+    uuid: str
+    cause: str
+    pages: float
+
+
+class GpuRetiredPagesPending(Reading, frozen=True):
+    """1: pages wait for a reset to be retired."""
+
+    gpu: str
+    uuid: str
+    pending: float
+
+
+class GpuRepair(Reading, frozen=True):
+    """1: a repair waits for a reset. part: channel, tpc."""
+
+    gpu: str
+    uuid: str
+    part: str
+    pending: float
+
+
+class GpuRecoveryAction(Reading, frozen=True):
+    """1 for the action that the driver asks for, 0 for the others (`none` is one of them)."""
+
+    gpu: str
+    uuid: str
+    action: str
+    wanted: float
+
+
+class GpuMode(Reading, frozen=True):
+    """1: a mode is on. mode: persistence, mig, ecc."""
+
+    gpu: str
+    uuid: str
+    mode: str
+    enabled: float
+
+
+class GpuBar1(Reading, frozen=True):
+    """The window through which others reach device memory."""
+
+    gpu: str
+    uuid: str
+    total_bytes: float
+    used_bytes: float
+
+
+class GpuPcieTraffic(Reading, frozen=True):
+    """Bytes over PCIe, as the driver counts them."""
+
+    gpu: str
+    uuid: str
+    receive_bytes: float | None = None
+    transmit_bytes: float | None = None
+
+
+class GpuPcieLink(Reading, frozen=True):
+    """The PCIe link as it has trained, the most it could be, and its replays."""
+
+    gpu: str
+    uuid: str
+    generation: float | None = None
+    width: float | None = None
+    generation_max: float | None = None
+    width_max: float | None = None
+    replays: float | None = None
+
+
+class GpuPcieErrors(Reading, frozen=True):
+    """A PCIe error counter."""
+
+    gpu: str
+    uuid: str
+    error: str
+    errors: float
+
+
+class GpuNvlinkTraffic(Reading, frozen=True):
+    """Bytes over all NVLinks of the GPU."""
+
+    gpu: str
+    uuid: str
+    receive_bytes: float | None = None
+    transmit_bytes: float | None = None
+
+
+class GpuNvlinks(Reading, frozen=True):
+    """How many NVLinks should be up."""
+
+    gpu: str
+    uuid: str
+    expected: float
+
+
+class GpuNvlinkErrors(Reading, frozen=True):
+    """Errors of all NVLinks. error: replay, recovery, crc, symbol."""
+
+    gpu: str
+    uuid: str
+    error: str
+    errors: float
+
+
+class GpuNvlinkLink(Reading, frozen=True):
+    """One NVLink: whether it is up, and its bytes."""
+
+    gpu: str
+    uuid: str
+    link: str
+    up: float | None = None
+    receive_bytes: float | None = None
+    transmit_bytes: float | None = None
+
+
+class GpuNvlinkLinkErrors(Reading, frozen=True):
+    """Errors of one NVLink, by the words of `GpuNvlinkErrors`."""
+
+    gpu: str
+    uuid: str
+    link: str
+    error: str
+    errors: float
+
+
+class GpuC2cErrors(Reading, frozen=True):
+    """Errors of the CPU-GPU link of a superchip. error: interrupt, replay, replay_back_to_back."""
+
+    gpu: str
+    uuid: str
+    error: str
+    errors: float
+
+
+class GpuFabricState(Reading, frozen=True):
+    """1 for the state of the registration with the NVSwitch fabric, 0 for the others."""
+
+    gpu: str
+    uuid: str
+    state: str
+    current: float
+
+
+class GpuFabricInfo(Reading, frozen=True):
+    """The GPU's place: GPUs of one cluster and clique reach each other by NVLink; empty: not stated."""
+
+    gpu: str
+    uuid: str
+    cluster_uuid: str
+    clique: str
+    chassis: str
+    slot: str
+    tray: str
+
+
 HostReading = (
     GpuInfo
     | GpuUse
@@ -177,6 +397,29 @@ HostReading = (
     | GpuClock
     | GpuClockMax
     | GpuPerformanceState
+    | GpuThrottle
+    | GpuEccErrors
+    | GpuSram
+    | GpuRemappedRows
+    | GpuRowRemap
+    | GpuRowBanks
+    | GpuRetiredPages
+    | GpuRetiredPagesPending
+    | GpuRepair
+    | GpuRecoveryAction
+    | GpuMode
+    | GpuBar1
+    | GpuPcieTraffic
+    | GpuPcieLink
+    | GpuPcieErrors
+    | GpuNvlinkTraffic
+    | GpuNvlinks
+    | GpuNvlinkErrors
+    | GpuNvlinkLink
+    | GpuNvlinkLinkErrors
+    | GpuC2cErrors
+    | GpuFabricState
+    | GpuFabricInfo
 )
 
 
@@ -536,6 +779,26 @@ class BoardPower(Reading, frozen=True):
     sensor: str
     scope: str
     kind: str
+    power_watts: float
+
+
+class NodeEnergy(Reading, frozen=True):
+    """Joules of a component of the node since the agent started.
+
+    component: gpu, cpu, dram, platform (the whole, apart from the parts), other; method: counter, integrated,
+    estimated.
+    """
+
+    component: str
+    method: str
+    energy_joules: float
+
+
+class NodePower(Reading, frozen=True):
+    """Watts of a component of the node, by the words of `NodeEnergy`."""
+
+    component: str
+    method: str
     power_watts: float
 
 

@@ -6,10 +6,21 @@ Runs in the driver host, on the GPU's own thread. The quantities are in the `gpu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from clusterwatt.catalog import Table
 from clusterwatt.clock import Clock
-from clusterwatt.collectors import gpu_clocks, gpu_power, gpu_temperature, gpu_use
+from clusterwatt.collectors import (
+    gpu_clocks,
+    gpu_fabric,
+    gpu_health,
+    gpu_nvlink,
+    gpu_pcie,
+    gpu_power,
+    gpu_temperature,
+    gpu_throttle,
+    gpu_use,
+)
 from clusterwatt.nvml.constants import ARCHITECTURES
 from clusterwatt.nvml.errors import DeviceTrouble, device_reason
 from clusterwatt.nvml.session import Device
@@ -63,10 +74,21 @@ METRICS = (
     *gpu_power.METRICS,
     *gpu_temperature.METRICS,
     *gpu_clocks.METRICS,
+    *gpu_throttle.METRICS,
+    *gpu_health.METRICS,
+    *gpu_pcie.METRICS,
+    *gpu_nvlink.METRICS,
+    *gpu_fabric.METRICS,
 )
 
-FIELDS = (*gpu_power.FIELDS, *gpu_temperature.FIELDS)
-NOW_AND_THEN_S = 5.0
+# The two families are not asked for in one call: on GB200 ECC fields have come back empty beside counters of
+# NVLink (NVIDIA/DCGM#265).
+STATE_FIELDS = (*gpu_power.FIELDS, *gpu_temperature.FIELDS)
+TRAFFIC_FIELDS = (*gpu_pcie.TRAFFIC_FIELDS, *gpu_nvlink.TRAFFIC_FIELDS)
+OFTEN_S = 5.0
+HEALTH_S = 10.0
+SELDOM = 2  # times the cadence of what hardly ever changes
+SPREAD_S = 1.0  # between the first readings of slow parts, so that they do not all fall on one tick
 KEPT_INTERVALS = 3
 NO_TEXT = frozenset({"N/A", "[N/A]"})
 
@@ -74,15 +96,20 @@ NO_TEXT = frozenset({"N/A", "[N/A]"})
 class Part:
     """Readings that are taken less often than each tick, and kept in between."""
 
-    def __init__(self, every_s: float, read: Callable[[], Iterable[HostReading]]) -> None:
+    def __init__(
+        self, every_s: float, read: Callable[[], Iterable[HostReading]], *, delay_s: float = 0.0
+    ) -> None:
         self._every_s = every_s
         self._read = read
-        self._due_s = float("-inf")
+        self._delay_s = delay_s
+        self._due_s: float | None = None
         self._read_s = float("-inf")
         self._kept: tuple[HostReading, ...] = ()
 
     def readings(self, now_s: float, tick_s: float) -> tuple[HostReading, ...]:
         """Those of the last time, taken anew when it is time; none once they are three intervals old."""
+        if self._due_s is None:
+            self._due_s = now_s + self._delay_s
         if now_s >= self._due_s - tick_s / 2:  # the tick nearest to the time
             self._due_s = now_s + self._every_s
             fresh = tuple(self._read())
@@ -107,15 +134,40 @@ class GpuReader:
         self._use = gpu_use.Use(device, clock, every_seconds)
         self._power = gpu_power.Power(device, clock, every_seconds)
         self._temperatures = gpu_temperature.Temperatures(device)
-        # A limit is read before the temperature that is compared with it.
-        self._parts = (
-            Part(slow_seconds, lambda: identity(device)),
-            Part(slow_seconds, lambda: gpu_power.limits(device)),
-            Part(slow_seconds, self._temperatures.limits),
-            Part(slow_seconds, lambda: gpu_clocks.max_clocks(device)),
-            Part(max(every_seconds, NOW_AND_THEN_S), self._temperatures.margin),
-            Part(max(every_seconds, NOW_AND_THEN_S), lambda: gpu_clocks.other_clocks(device)),
-            Part(max(every_seconds, NOW_AND_THEN_S), lambda: gpu_clocks.performance_state(device)),
+        self._throttle = gpu_throttle.Throttle(device, clock, every_seconds)
+        self._pcie = gpu_pcie.PcieTraffic(device)
+        self._state_fields = (*STATE_FIELDS, *self._throttle.fields)
+        self._parts = self._slow_parts(every_seconds, slow_seconds)
+
+    def _slow_parts(self, every_s: float, slow_s: float) -> tuple[Part, ...]:
+        device, nvlinks = self._device, gpu_nvlink.Nvlinks(self._device)
+        often_s, health_s = max(every_s, OFTEN_S), max(every_s, HEALTH_S)
+        at_once = (  # a limit before the temperature that is compared with it
+            Part(slow_s, partial(identity, device)),
+            Part(slow_s, partial(gpu_power.limits, device)),
+            Part(slow_s, self._temperatures.limits),
+            Part(slow_s, partial(gpu_clocks.max_clocks, device)),
+            Part(often_s, self._temperatures.margin),
+            Part(often_s, partial(gpu_clocks.other_clocks, device)),
+            Part(often_s, partial(gpu_clocks.performance_state, device)),
+        )
+        spread: tuple[tuple[float, Callable[[], Iterable[HostReading]]], ...] = (
+            (health_s, partial(gpu_health.pages_and_action, device)),
+            (health_s, partial(gpu_health.remapped_rows, device)),
+            (slow_s, partial(gpu_health.ecc_errors, device)),
+            (health_s, nvlinks.read),
+            (slow_s, partial(gpu_pcie.link_and_errors, device)),
+            (slow_s, partial(gpu_pcie.bar1, device)),
+            (slow_s, partial(gpu_fabric.fabric, device)),
+            (slow_s, partial(gpu_health.sram, device)),
+            (SELDOM * slow_s, partial(gpu_health.row_banks, device)),
+            (SELDOM * slow_s, partial(gpu_health.repairs, device)),
+            (SELDOM * slow_s, partial(gpu_health.modes, device)),
+            (SELDOM * slow_s, partial(gpu_nvlink.c2c_errors, device)),
+        )
+        return (
+            *at_once,
+            *(Part(each_s, read, delay_s=place * SPREAD_S) for place, (each_s, read) in enumerate(spread)),
         )
 
     def read(self) -> tuple[list[HostReading], list[Failure]]:
@@ -143,12 +195,16 @@ class GpuReader:
 
     def _at_each_tick(self) -> Iterator[HostReading]:
         device = self._device
-        values = device.fields(FIELDS)
+        values = device.fields(self._state_fields)
         yield from self._power.read(values)
         yield from self._temperatures.read(values)
         yield from self._use.read()
         yield from gpu_use.memory(device)
         yield from gpu_clocks.sm_clock(device)
+        yield from self._throttle.read(values)
+        carried = device.fields(TRAFFIC_FIELDS)
+        yield from self._pcie.read(carried)
+        yield from gpu_nvlink.traffic(device, carried)
         yield GpuIntegrals(
             gpu=device.gpu,
             uuid=device.uuid,

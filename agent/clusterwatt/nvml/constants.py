@@ -8,6 +8,8 @@ A field is an id and a scope. A scope left out is 0, which silently means "link 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 Field = tuple[int, int]
 
 # Versioned structures carry their size and their version.
@@ -20,13 +22,64 @@ CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEMORY, CLOCK_VIDEO = range(4)
 SAMPLES_GPU_UTILIZATION = 1
 SAMPLES_MEMORY_UTILIZATION = 2
 
+ECC_CORRECTED, ECC_UNCORRECTED = range(2)
+ECC_VOLATILE, ECC_AGGREGATE = range(2)
+LOCATION_DRAM, LOCATION_SRAM = 2, 7
+
+VIRTUALIZATION_VGPU = 2  # a guest whose GPU is a part of one
+
+NVLINK_ACTIVE, NVLINK_SLEEP = 1, 2
+
 # Scopes of the power fields. nvml.h contradicts itself on 2: the constants say memory.
 SCOPE_GPU, SCOPE_MODULE, SCOPE_MEMORY = range(3)
+SCOPE_ALL_LINKS = 0xFFFFFFFF  # the sum over all links
 
+FIELD_ECC_TOTALS: Mapping[Field, tuple[int, int]] = {
+    (3, 0): (ECC_CORRECTED, ECC_VOLATILE),
+    (4, 0): (ECC_UNCORRECTED, ECC_VOLATILE),
+    (5, 0): (ECC_CORRECTED, ECC_AGGREGATE),
+    (6, 0): (ECC_UNCORRECTED, ECC_AGGREGATE),
+}
+FIELD_RETIRED_SINGLE_BIT: Field = (29, 0)
+FIELD_RETIRED_DOUBLE_BIT: Field = (30, 0)
+FIELD_RETIRED_PENDING: Field = (31, 0)
+FIELD_HELD_POWER: Field = (74, 0)
+FIELD_HELD_THERMAL: Field = (75, 0)
+FIELD_HELD_SYNC_BOOST: Field = (76, 0)
+FIELD_HELD_BOARD_LIMIT: Field = (77, 0)
+FIELD_HELD_LOW_UTILIZATION: Field = (78, 0)
+FIELD_HELD_RELIABILITY: Field = (79, 0)
 FIELD_MEMORY_TEMPERATURE: Field = (82, 0)
 FIELD_ENERGY: Field = (83, 0)
+FIELD_NVLINK_COUNT: Field = (91, 0)
+FIELD_PCIE_REPLAYS: Field = (94, 0)
+FIELD_C2C_COUNT: Field = (170, 0)
 FIELD_POWER_AVERAGE = 185  # with a scope
 FIELD_POWER_INSTANT = 186  # with a scope
+FIELD_PCIE_TRANSMIT: Field = (197, 0)
+FIELD_PCIE_RECEIVE: Field = (198, 0)
+FIELD_RECOVERY_ACTION: Field = (230, 0)
+
+# With a link as scope.
+FIELD_NVLINK_TRANSMIT_KIB = 138
+FIELD_NVLINK_RECEIVE_KIB = 139
+FIELD_NVLINK_REPLAY = 161
+FIELD_NVLINK_RECOVERY = 162
+FIELD_NVLINK_CRC = 163
+FIELD_NVLINK_STATE = 165
+FIELD_NVLINK5_TRANSMIT_BYTES = 202
+FIELD_NVLINK5_RECEIVE_BYTES = 204
+FIELD_NVLINK5_RECOVERY = 215
+FIELD_NVLINK5_SYMBOL = 221
+FIELD_C2C_INTERRUPT = 231
+FIELD_C2C_REPLAY = 232
+FIELD_C2C_REPLAY_BACK_TO_BACK = 233
+
+# Sums over all links, where a driver has no counters by link.
+FIELD_NVLINK_CRC_FLIT_TOTAL: Field = (38, 0)
+FIELD_NVLINK_CRC_DATA_TOTAL: Field = (45, 0)
+FIELD_NVLINK_REPLAY_TOTAL: Field = (52, 0)
+FIELD_NVLINK_RECOVERY_TOTAL: Field = (59, 0)
 
 ARCHITECTURES = {
     2: "kepler",

@@ -10,6 +10,7 @@ it), so after a driver upgrade only a fresh process loads the new one.
 from __future__ import annotations
 
 import ctypes
+import functools
 import inspect
 import logging
 import math
@@ -94,6 +95,7 @@ class Session:
         self._lock = threading.Lock()
         self._devices: dict[str, Device] = {}
         self._versions = Versions("", "", "")
+        self._initialized = False
 
     def open(self) -> None:
         """Load the library and start NVML. Raises DriverUnavailable; may be tried again."""
@@ -104,7 +106,9 @@ class Session:
                 "name. Uninstall that package (often pynvml) and install nvidia-ml-py again",
             )
         try:
-            self.call("nvmlInit")
+            if not self._initialized:  # the driver counts its users: one of us is enough
+                self.call("nvmlInit")
+                self._initialized = True
             self._versions = Versions(
                 driver=self._text("nvmlSystemGetDriverVersion"),
                 nvml=self._text("nvmlSystemGetNVMLVersion"),
@@ -154,6 +158,7 @@ class Session:
 
     def close(self) -> None:
         """End NVML; the driver may be unloaded once no process has it open."""
+        self._initialized = False
         try:
             self.call("nvmlShutdown")
         except Refused as refused:
@@ -231,12 +236,14 @@ class Device:
         self.gpu = ""
         self.handle: Any = None
         self.simulated = session.simulated
+        self.driver_version = session.versions().driver
         self.failures: list[Failure] = []
         self.answers = 0
         self.last_refusal = 0
         self._session = session
         self._offered: set[tuple[object, ...]] = set()
         self._lacking: set[tuple[object, ...]] = set()
+        self._known_fields: set[int] = set()
         self._sample_buffers: dict[int, Any] = {}
 
     def ask(self, function: str, *arguments: int) -> Any:
@@ -264,19 +271,31 @@ class Device:
         answer = self._asked((function,), lambda: self._session.call(function, self.handle, undecoded=True))
         return None if answer is None else _decoded(answer)
 
+    def fill(self, function: str, *structures: str) -> Any:
+        """A structure of the binding, in the newest version that is offered. None and raises as `ask`."""
+        for name in structures:
+            answer = self._asked((function, name), functools.partial(self._filled, function, name))
+            if answer is not None or not self.lacks(function, name):
+                return answer
+        return None
+
     def fields(self, wanted: Sequence[Field]) -> dict[Field, float]:
         """Values of the fields that have one now. Raises as `ask` does.
 
-        Fields that are known to be offered share a call. A field that is new is asked alone first: beside one
-        that a driver does not know, others have come back empty (NVIDIA/DCGM#265).
+        Ids that the driver is known to have share a call. A new one is asked alone: beside an id that a
+        driver does not know, others have come back empty (NVIDIA/DCGM#265).
         """
-        batches = [[field] for field in wanted if field not in self._offered and field not in self._lacking]
-        together = [field for field in wanted if field in self._offered]
-        if together:
-            batches.append(together)
         values: dict[Field, float] = {}
-        for batch in batches:
-            values.update(self._batch(batch))
+        together: list[Field] = []
+        for field in wanted:
+            if field in self._lacking:
+                continue
+            if field[0] in self._known_fields:
+                together.append(field)
+            else:
+                values.update(self._batch([field]))
+        if together:
+            values.update(self._batch(together))
         return values
 
     def samples(self, kind: int, since_us: int) -> Samples | None:
@@ -319,6 +338,14 @@ class Device:
             self._lacking.add(quantity)
             log.debug("GPU %s (%s) does not offer %s: %s", self.gpu, self.uuid, quantity, detail)
 
+    def _filled(self, function: str, structure: str) -> Any:
+        kind = getattr(pynvml, structure, None)
+        if kind is None:
+            raise Refused(function, FUNCTION_NOT_FOUND)
+        filled = kind()  # sets its own version
+        self._session.call(function, self.handle, ctypes.byref(filled))
+        return filled
+
     def _batch(self, batch: Sequence[Field]) -> dict[Field, float]:
         values: dict[Field, float] = {}
         try:
@@ -331,6 +358,7 @@ class Device:
                 self._judge(field, described(f"field {field}", entry.nvmlReturn), entry.nvmlReturn)
                 continue
             self._offered.add(field)
+            self._known_fields.add(field[0])
             self.answers += 1
             value = _field_value(entry)
             if value is not None:
@@ -368,6 +396,12 @@ class Device:
                 values.append(value)
                 newest_us = max(newest_us, sample.timeStamp)
         return Samples(tuple(values), newest_us)
+
+
+def member_bytes(structure: Any, name: str) -> bytes:
+    """A text or byte member of a structure as it is; the binding decodes it at every look, or fails to."""
+    place = getattr(type(structure), name)
+    return bytes(structure)[place.offset : place.offset + place.size]
 
 
 def _decoded(text: bytes | str) -> str:
