@@ -157,6 +157,13 @@ def test_an_interface_that_is_shut_has_no_carrier_and_is_down(tmp_path: Path, fa
     assert failures(readings) == []
 
 
+def test_a_driver_that_states_a_speed_while_the_link_is_down_is_not_believed(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.counted(row("eth0", 1))
+    machine.interface("eth0", hardware=True, operstate="down", carrier=0, speed=1000)
+    assert machine.networks()["eth0"].link_rate_bytes_per_second is None
+
+
 def test_every_counter_is_in_its_place() -> None:
     assert networks(collect("h100-ib"))["eno3"] == Network(
         device="eno3",
@@ -271,10 +278,15 @@ def test_descriptors_are_kept_between_passes(tmp_path: Path, faulty: FaultyReads
     machine.counted(row("eth0", 1))
     machine.interface("eth0", hardware=True, speed=1000)
     machine.collect()
+    for _ in range(2):
+        machine.clock.advance(LISTING_SECONDS)
+        machine.collect()
     faulty.opened.clear()
+    faulty.reads.clear()
     machine.clock.advance(1.0)
     machine.collect()
     assert faulty.opened == []
+    assert {Path(path).name for path in faulty.reads} == {"dev", "operstate", "carrier_changes"}
 
 
 def test_a_sick_interface_is_a_failure_and_its_neighbour_is_complete(
@@ -422,6 +434,25 @@ def test_a_pod_that_starts_during_the_comparison_is_no_mismatch(tmp_path: Path, 
     readings = machine.collect()
     assert failures(readings) == []
     assert set(networks(readings)) == {"eth0", "cali1"}
+
+
+def test_a_pod_that_ends_during_the_comparison_is_no_mismatch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path)
+    machine.interface("eth0", hardware=True)
+    machine.interface("cali1")
+    machine.counted(row("eth0", 5))
+    raw = machine.files.raw
+
+    def end_pod_first(path: str) -> bytes | None:
+        shutil.rmtree(tmp_path / "sys/class/net/cali1", ignore_errors=True)
+        return raw(path)
+
+    monkeypatch.setattr(machine.files, "raw", end_pod_first)
+    readings = machine.collect()
+    assert failures(readings) == []
+    assert set(networks(readings)) == {"eth0"}
 
 
 def test_a_hidden_process_1_leaves_the_readers_own_table(tmp_path: Path, faulty: FaultyReads) -> None:

@@ -165,11 +165,14 @@ def test_the_real_kernel_speaks_this_language() -> None:
             number = statistics_of(ask_kernel, name)
             tables[name] = name_table(ask_kernel, name, number), numbers(ask_kernel, name, number)
         except OSError as error:
-            assert error.errno in NOT_OFFERED
+            if error.errno not in NOT_OFFERED:
+                raise
     assert "none-such0" not in tables
     for table, values in tables.values():
         assert len(table) == 32 * len(values)
-        assert all(table[start : start + 32].partition(b"\0")[0].isascii() for start in range(0, len(table), 32))
+        assert all(
+            table[start : start + 32].partition(b"\0")[0].isascii() for start in range(0, len(table), 32)
+        )
 
 
 def test_pause_frames_come_with_the_full_profile() -> None:

@@ -494,6 +494,24 @@ def test_a_device_that_is_gone_leaves_no_series(here: Machine, faulty: FaultyRea
     assert failures(readings) == []
 
 
+@pytest.mark.parametrize("later_s", [0.0, LISTING_SECONDS], ids=["before a listing", "after it"])
+def test_a_device_that_is_gone_leaves_no_descriptor(
+    here: Machine, faulty: FaultyReads, later_s: float
+) -> None:
+    faulty.faults = REMOVED
+    for item in ("mlx5_0/1", "mlx5_1/1"):
+        here.port(item)
+        here.count("port_rcv_data", 1, item)
+    here.collect()
+    here.remove("mlx5_1")
+    here.clock.advance(later_s)
+    here.collect()
+    here.collect()
+    kept = list(here.files._descriptors)
+    assert any("/mlx5_0/" in path for path in kept)
+    assert not any("/mlx5_1/" in path for path in kept)
+
+
 def test_an_expected_port_that_is_gone_is_a_port_that_is_down(here: Machine, faulty: FaultyReads) -> None:
     faulty.faults = REMOVED
     here.port()

@@ -32,9 +32,7 @@ from clusterwatt.readings import (
 )
 from clusterwatt.sysfs import Files
 
-ACTIVE = (
-    "4"  # of NOP, DOWN, INIT, ARMED, ACTIVE, ACTIVE_DEFER; the text after the number is not to be trusted
-)
+ACTIVE = "4"  # of NOP, DOWN, INIT, ARMED, ACTIVE, ACTIVE_DEFER; the text behind it is not to be trusted
 RATE = re.compile(r"(\d+(?:\.\d+)?) ?Gb/sec")  # "400 Gb/sec (4X NDR)"; the width in brackets is in it already
 ALL_ONES_32 = 0xFFFF_FFFF
 
@@ -123,20 +121,23 @@ class RdmaCollector:
 
     def collect(self) -> Iterator[Reading]:
         """The readings of each port; what should be up and is gone is a port that is down."""
+        known = {port.item for port in self._ports}
         listing = self._files.names(CLASS)
         if listing is not self._listing:
             self._ports = find_ports(self._files, self._attempts, self._rails)
             self._listing = listing
             self._rates.clear()
-        gone = set()
+        present = set()
         for port in self._ports:
             readings = self._read(port)
-            if not readings:
-                gone.add(port.item)
+            if readings:
+                present.add(port.item)
             yield from readings
-        if gone:
+        if known - present:
+            # Descriptors that are kept would keep the remains of a device; the next pass lists anew.
             self._files.forget(CLASS)
-        for item in self._expectations.missing({port.item for port in self._ports} - gone):
+            self._ports = [port for port in self._ports if port.item in present]
+        for item in self._expectations.missing(present):
             device, _, name = item.partition("/")
             yield RdmaPort(device=device, port=name, up=0.0)
             yield self._expectation(device, name)
