@@ -1,0 +1,125 @@
+"""The agent wired together, in this process: what a reload keeps and what it changes, roots that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from clusterwatt import sdnotify
+from clusterwatt.app import Agent, StartError, check_root
+from clusterwatt.clock import SystemClock
+from clusterwatt.config.model import Collector, Collectors, Config, GpuCollector, Limits, Node
+from clusterwatt.readings import CollectorDuration, ConfigReload, CpuTime, Snapshot
+
+NO_GPU = Collectors(gpu=GpuCollector(enabled=False))
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    agent = Agent(Config(collectors=NO_GPU), SystemClock())
+    yield agent
+    agent.stop()
+
+
+def tick(agent: Agent) -> Snapshot:
+    snapshots: list[Snapshot] = []
+
+    async def once() -> None:
+        agent.site.on_publish(snapshots.append)
+        await agent.pipeline.tick()
+        await agent.site.page()
+
+    asyncio.run(once())
+    return snapshots[-1]
+
+
+def passes(snapshot: Snapshot, collector: str) -> float:
+    return next(d.passes for d in snapshot.of(CollectorDuration) if d.collector == collector)
+
+
+def open_descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def test_without_a_gpu_part_there_is_no_word_of_a_driver(agent: Agent) -> None:
+    snapshot = tick(agent)
+    assert snapshot.of(CpuTime)
+    assert not [kind for kind in snapshot.readings if kind.__name__.startswith(("Driver", "Gpu"))]
+
+
+def test_a_reload_keeps_what_it_does_not_touch(agent: Agent) -> None:
+    tick(agent)
+    kept, replaced = agent._sources["cpu"][1], agent._sources["memory"][1]
+    collectors = msgspec.structs.replace(NO_GPU, memory=Collector(every_seconds=2.0))
+    agent.apply(Config(collectors=collectors))
+    assert agent._sources["cpu"][1] is kept
+    assert agent._sources["memory"][1] is not replaced
+    assert passes(tick(agent), "memory") == 2.0  # its counters go on
+
+
+def test_a_collector_that_is_switched_off_leaves_the_page(agent: Agent) -> None:
+    assert tick(agent).of(CpuTime)
+    agent.apply(Config(collectors=msgspec.structs.replace(NO_GPU, cpu=Collector(enabled=False))))
+    assert not tick(agent).of(CpuTime)
+
+
+def test_a_reload_changes_the_profile_of_the_next_page(agent: Agent) -> None:
+    async def body() -> bytes:
+        await agent.pipeline.tick()
+        return (await agent.site.page()).body
+
+    assert b"clusterwatt_memory_free_bytes" in asyncio.run(body())
+    agent.apply(Config(collectors=NO_GPU, limits=Limits(profile="minimal")))
+    assert b"clusterwatt_memory_free_bytes" not in asyncio.run(body())
+
+
+def test_a_refused_reload_leaves_everything_as_it_was_and_shows(agent: Agent, tmp_path: Path) -> None:
+    with pytest.raises(StartError):
+        agent.apply(Config(collectors=NO_GPU, node=Node(root=str(tmp_path))))
+    agent.reload_failed()
+    snapshot = tick(agent)
+    assert snapshot.of(CpuTime)
+    assert snapshot.of(ConfigReload) == (ConfigReload(success=0.0),)
+
+
+def test_reloads_leak_no_descriptors_and_no_threads(agent: Agent) -> None:
+    def reload(seconds: float) -> None:
+        collector = Collector(every_seconds=seconds)
+        agent.apply(Config(collectors=msgspec.structs.replace(NO_GPU, cpu=collector, memory=collector)))
+        tick(agent)
+
+    reload(1.5)
+    before = len(open_descriptors())
+    for round_ in range(10):
+        reload(2.0 + round_)
+    assert len(open_descriptors()) <= before
+
+
+@pytest.mark.parametrize("content", [None, "file", "empty"])
+def test_a_root_without_proc_is_refused_with_a_remedy(tmp_path: Path, content: str | None) -> None:
+    root = tmp_path / "host"
+    if content == "file":
+        root.write_text("")
+    elif content == "empty":
+        root.mkdir()
+    with pytest.raises(StartError, match=r"node\.root .*mount the host's root there"):
+        check_root(str(root))
+
+
+def test_systemd_hears_of_readiness_and_of_each_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(path)
+        systemd.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", path)
+        sdnotify.notify("READY=1")
+        assert systemd.recv(100) == b"READY=1"
+    sdnotify.notify("WATCHDOG=1")  # nobody listens any more: not our trouble
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    sdnotify.notify("WATCHDOG=1")
