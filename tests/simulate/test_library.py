@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from ctypes import byref, c_uint
 from pathlib import Path
 
 import pynvml
@@ -146,7 +147,10 @@ def test_error_texts_are_texts(driver: Callable[..., Driver]) -> None:
 
 def test_module_numbers_and_process_names(driver: Callable[..., Driver]) -> None:
     made = driver()
-    assert len({pynvml.nvmlDeviceGetModuleId(made.handle(i)) for i in range(4)}) == 4
+    modules = [c_uint() for _ in range(4)]
+    for index, module in enumerate(modules):
+        pynvml.nvmlDeviceGetModuleId(made.handle(index), byref(module))
+    assert len({module.value for module in modules}) == 4
     process = pynvml.nvmlDeviceGetComputeRunningProcesses(made.handle())[0]
     assert pynvml.nvmlSystemGetProcessName(process.pid) == "/usr/bin/python3"
     assert code(pynvml.nvmlSystemGetProcessName, 999999) == pynvml.NVML_ERROR_NOT_FOUND
