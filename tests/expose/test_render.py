@@ -28,6 +28,7 @@ from clusterwatt.readings import (
     Network,
     Reading,
     Snapshot,
+    TextFamily,
 )
 from tests.expose.reference import ReferenceRenderer
 
@@ -271,6 +272,46 @@ def test_the_page_keeps_to_its_limit_and_says_what_it_dropped() -> None:
     assert (rendered.series, rendered.dropped) == (10, {"collector_duration": 4})  # no half summary
     rendered = Renderer(CATALOG, "full", {}, 6).render(snapshot(*readings, *passes), openmetrics=False)
     assert (rendered.series, rendered.dropped) == (6, {"network": 4, "collector_duration": 4})
+
+
+OTHERS = (
+    TextFamily("smart_ok", "gauge", "Healthy.", ('smart_ok{disk="a"} 1', 'smart_ok{disk="b"} 0')),
+    TextFamily("jobs_total", "counter", 'Jobs, as in "squeue".\n', ("jobs_total 5e+3",)),
+    TextFamily("odd_count", "counter", "", ("odd_count 7",)),
+    TextFamily("plain", "untyped", "", ("plain NaN",)),
+    TextFamily("wait", "histogram", "", ('wait_bucket{le="+Inf"} 3', "wait_sum 1.5", "wait_count 3")),
+)
+
+
+def test_families_of_text_files_come_last_and_unchanged() -> None:
+    text = page(GpuUse("0", A, 0.5), *OTHERS)
+    assert series(text)[0].startswith("clusterwatt_gpu_utilization_ratio{")
+    assert text.endswith(
+        "# HELP smart_ok Healthy.\n# TYPE smart_ok gauge\n"
+        'smart_ok{disk="a"} 1\nsmart_ok{disk="b"} 0\n'
+        '# HELP jobs_total Jobs, as in "squeue".\\n\n# TYPE jobs_total counter\njobs_total 5e+3\n'
+        "# HELP odd_count \n# TYPE odd_count counter\nodd_count 7\n"
+        "# HELP plain \n# TYPE plain untyped\nplain NaN\n"
+        "# HELP wait \n# TYPE wait histogram\n"
+        'wait_bucket{le="+Inf"} 3\nwait_sum 1.5\nwait_count 3\n'
+    )
+    openmetrics = page(*OTHERS, openmetrics=True)
+    assert [(family.name, family.type) for family in openmetrics_families(openmetrics)] == [
+        ("smart_ok", "gauge"),
+        ("jobs", "counter"),
+        ("odd_count", "unknown"),
+        ("plain", "unknown"),
+        ("wait", "histogram"),
+    ]
+
+
+def test_a_family_of_a_text_file_goes_out_whole_or_not_at_all() -> None:
+    rendered = Renderer(CATALOG, "full", {}, 3).render(
+        snapshot(GpuUse("0", A, 0.5), *OTHERS), openmetrics=False
+    )
+    assert (rendered.series, rendered.dropped) == (3, {"text_family": 6})
+    assert b"smart_ok" in rendered.body
+    assert b"jobs_total" not in rendered.body
 
 
 def test_two_families_with_series_of_one_name_are_refused() -> None:

@@ -17,10 +17,12 @@ from typing import Any
 import msgspec
 
 from clusterwatt.catalog import Level, Metric, selector
-from clusterwatt.readings import Reading, Snapshot
+from clusterwatt.readings import Reading, Snapshot, TextFamily
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+OTHERS = "text_family"  # the table under which dropped series of other tools are counted
 
 NOT_UNICODE = re.compile("[\ud800-\udfff]")  # os.fsdecode makes these of bytes that are not UTF-8
 
@@ -38,7 +40,8 @@ class Renderer:
 
     A series is left out when its reading has no value, a value that is not finite, or a level above the
     profile. It is dropped, and counted, when its name and labels are on the page already, when its family has
-    `max_rows` rows or the page `max_series` series. Belongs to one thread: label texts are kept.
+    `max_rows` rows or the page `max_series` series. What text files of other tools hold comes last, as it is.
+    Belongs to one thread: label texts are kept.
     """
 
     def __init__(
@@ -69,8 +72,15 @@ class Renderer:
             texts = family.texts(self._max_series - series, dropped)
             if texts:
                 series += len(texts) * len(family.samples)
-                page.append(family.openmetrics_header if openmetrics else family.text_header)
+                page.append(family.headers[openmetrics])
                 page += texts
+        for other in snapshot.of(TextFamily):
+            if series + len(other.samples) > self._max_series:
+                dropped[OTHERS] += len(other.samples)
+                continue
+            series += len(other.samples)
+            page.append(_headers(other.name, other.kind, other.help)[openmetrics])
+            page += (f"{sample}\n" for sample in other.samples)
         if openmetrics:
             page.append("# EOF\n")
         return Page("".join(page).encode(), series, dropped)
@@ -115,12 +125,8 @@ class _Family:
     """One family: its headers, and its series out of the rows of its table."""
 
     def __init__(self, metric: Metric, highest: Level, rows: _Rows) -> None:
-        name = metric.full_name
         kind = "gauge" if metric.kind == "info" else metric.kind
-        text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
-        self.text_header = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
-        bare, text = name.removesuffix("_total"), text.replace('"', r"\"")
-        self.openmetrics_header = f"# HELP {bare} {text}\n# TYPE {bare} {kind}\n"
+        self.headers = _headers(metric.full_name, kind, metric.help)
         self.samples = _samples(metric)
         self._metric = metric
         self._one_level = metric.by is None and metric.row_level is None
@@ -152,6 +158,17 @@ class _Family:
                     seen.add(labels)
                     texts.append(text)
         return texts
+
+
+def _headers(name: str, kind: str, text: str) -> tuple[str, str]:
+    """HELP and TYPE of a family, in the text format and in OpenMetrics."""
+    text = text.replace("\\", r"\\").replace("\n", r"\n")
+    header = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+    if kind == "untyped" or (kind == "counter" and not name.endswith("_total")):
+        kind = "unknown"  # OpenMetrics has no counters without the suffix, and another word for untyped
+    bare = name.removesuffix("_total") if kind == "counter" else name
+    text = text.replace('"', r"\"")
+    return header, f"# HELP {bare} {text}\n# TYPE {bare} {kind}\n"
 
 
 def _samples(metric: Metric) -> tuple[tuple[str, Callable[[Reading], float | None]], ...]:
