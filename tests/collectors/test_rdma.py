@@ -10,6 +10,7 @@ import pytest
 
 from clusterwatt.catalog import Level, faults
 from clusterwatt.collectors.rdma import METRICS, RdmaCollector
+from clusterwatt.collectors.rdma_rails import Rails
 from clusterwatt.config.model import RdmaCollector as Settings
 from clusterwatt.readings import (
     Failure,
@@ -226,6 +227,24 @@ def test_ionic_counts_below_hw_counters_while_its_counters_stay_empty() -> None:
     port = ports(readings)["ionic_0/1"]
     assert (port.receive_bytes, port.transmit_bytes, port.receive_packets) == (5_050, 6_060, 50)
     assert congestion(readings, "ionic_0/1") == {"ecn_marked": 3, "cnp_sent": 2, "cnp_handled": 1}
+
+
+def test_plain_bytes_count_where_the_words_are_not_offered(here: Machine) -> None:
+    here.port("bnxt_re0/1")
+    here.count("port_rcv_data", "N/A (no PMA)", "bnxt_re0/1")
+    here.count("rx_bytes", 100, "bnxt_re0/1", "hw_counters")
+    here.port("bnxt_re1/1")
+    here.count("port_rcv_data", 50, "bnxt_re1/1")
+    here.count("rx_bytes", 100, "bnxt_re1/1", "hw_counters")
+    found = here.ports()
+    assert (found["bnxt_re0/1"].receive_bytes, found["bnxt_re1/1"].receive_bytes) == (100, 200)
+
+
+def test_rails_of_one_card_follow_the_numbers_of_its_ports() -> None:
+    rails = Rails(())
+    for port in (10, 2, 1):
+        rails.see(f"opa0/{port}", (0, 24, 0, 0))
+    assert [rails.of(f"opa0/{port}") for port in (1, 2, 10)] == ["0", "1", "2"]
 
 
 def test_counters_of_a_device_belong_to_its_only_port(here: Machine) -> None:
