@@ -23,8 +23,11 @@ from clusterwatt.readings import (
     GpuPerformanceState,
     GpuPower,
     GpuPowerLimit,
+    GpuRecoveryAction,
+    GpuRowRemap,
     GpuTemperature,
     GpuTemperatureMargin,
+    GpuThrottle,
     GpuUp,
     GpuUse,
     Load,
@@ -135,6 +138,27 @@ def test_a_hot_gpu_asks_for_attention() -> None:
         "GPU 0 is within 5 °C of its thermal slowdown",
     )
     assert view(info("0", "A"), GpuTemperatureMargin("0", "A", 20.0)).attention == ()
+
+
+def test_what_holds_a_gpu_down_and_what_it_needs() -> None:
+    node = view(
+        *(info(gpu, f"U{gpu}") for gpu in "0123"),
+        GpuThrottle("0", "U0", "idle", 0.0, 5.0, 1.0),
+        GpuThrottle("1", "U1", "sw_power_cap", 0.0, 5.0, 1.0),
+        GpuThrottle("1", "U1", "hw_thermal", 0.0, 5.0, 0.0),
+        GpuThrottle("2", "U2", "hw_thermal", 0.0, 5.0, 1.0),
+        GpuRecoveryAction("2", "U2", "none", 0.0),
+        GpuRecoveryAction("2", "U2", "gpu_reset", 1.0),
+        GpuRecoveryAction("0", "U0", "none", 1.0),
+        GpuRowRemap("3", "U3", 1.0, 0.0),
+        GpuRowRemap("0", "U0", 0.0, 0.0),
+    )
+    assert [gpu.slowed_by for gpu in node.gpus] == [(), ("sw_power_cap",), ("hw_thermal",), ()]
+    assert node.attention == (
+        "GPU 2 needs: gpu reset",
+        "GPU 2 is slowed down: hw thermal",
+        "GPU 3 needs: reset to remap a row",
+    )
 
 
 def test_ports_have_rates_and_a_port_that_should_be_up_asks_for_attention() -> None:

@@ -33,14 +33,18 @@ from clusterwatt.readings import (
     GpuMemory,
     GpuPerformanceState,
     GpuPowerLimit,
+    GpuRecoveryAction,
+    GpuRowRemap,
     GpuTemperature,
     GpuTemperatureMargin,
+    GpuThrottle,
     GpuUp,
     GpuUse,
     Load,
     MdArray,
     Memory,
     Network,
+    NodePower,
     RdmaPort,
     RdmaPortExpectation,
     RdmaPortInfo,
@@ -52,6 +56,8 @@ R = TypeVar("R", bound=Reading)
 
 HOT_MARGIN_CELSIUS = 5.0
 FULL_RATIO = 0.97
+NO_SLOWDOWN = frozenset({"idle", "app_clocks", "sync_boost", "display", "low_utilization"})
+ALARMING_SLOWDOWN = frozenset({"hw_thermal", "hw_power_brake", "sw_thermal"})
 
 
 class DriverView(msgspec.Struct, frozen=True):
@@ -67,7 +73,10 @@ class DriverView(msgspec.Struct, frozen=True):
 
 
 class GpuView(msgspec.Struct, frozen=True):
-    """A GPU or a MIG instance; one that was lost has its identity and the reason only."""
+    """A GPU or a MIG instance; one that was lost has its identity and the reason only.
+
+    `slowed_by`: what holds its clocks down now, apart from want of work. `repairs`: what it needs.
+    """
 
     gpu: str
     uuid: str
@@ -86,6 +95,8 @@ class GpuView(msgspec.Struct, frozen=True):
     clock_hertz: float | None
     clock_max_hertz: float | None
     performance_state: float | None
+    slowed_by: tuple[str, ...]
+    repairs: tuple[str, ...]
     curves: Mapping[str, Curve]
 
 
@@ -130,7 +141,7 @@ class FilesystemView(msgspec.Struct, frozen=True):
 
 
 class HostView(msgspec.Struct, frozen=True):
-    """CPU, memory and pressure."""
+    """CPU, memory, pressure, and power by component."""
 
     cpus: float | None
     load1: float | None
@@ -143,6 +154,7 @@ class HostView(msgspec.Struct, frozen=True):
     memory_pressure_ratio: float | None
     io_pressure_ratio: float | None
     blocked_processes: float | None
+    power_watts: Mapping[str, float]
     curves: Mapping[str, Curve]
 
 
@@ -236,6 +248,10 @@ def _gpu_attention(view: NodeView) -> Iterator[str]:
     if driver.gpus_visible is not None and driver.gpus_visible < (driver.gpus_expected or 0):
         yield f"{driver.gpus_visible:.0f} of {driver.gpus_expected:.0f} GPUs are visible"
     for gpu in view.gpus:
+        for repair in gpu.repairs:
+            yield f"GPU {gpu.gpu} needs: {repair}"
+        if alarming := ALARMING_SLOWDOWN.intersection(gpu.slowed_by):
+            yield f"GPU {gpu.gpu} is slowed down: {', '.join(map(words, sorted(alarming)))}"
         margin = gpu.temperature_margin_celsius
         if margin is not None and margin < HOT_MARGIN_CELSIUS:
             yield f"GPU {gpu.gpu} is within {HOT_MARGIN_CELSIUS:.0f} °C of its thermal slowdown"
@@ -280,6 +296,13 @@ def _gpus(snapshot: Snapshot, curves: Curves) -> Iterator[GpuView]:
     clocks = {clock.uuid: clock.clock_hertz for clock in snapshot.of(GpuClock) if clock.domain == "sm"}
     fastest = {clock.uuid: clock.max_hertz for clock in snapshot.of(GpuClockMax) if clock.domain == "sm"}
     states = {state.uuid: state.performance_state for state in snapshot.of(GpuPerformanceState)}
+    slowed_by: dict[str, list[str]] = {}
+    for throttle in snapshot.of(GpuThrottle):
+        if throttle.active and throttle.reason not in NO_SLOWDOWN:
+            slowed_by.setdefault(throttle.uuid, []).append(throttle.reason)
+    repairs: dict[str, list[str]] = {}
+    for needy, repair in _repairs(snapshot):
+        repairs.setdefault(needy, []).append(repair)
     indices = {use.uuid: use.gpu for use in snapshot.of(GpuUse)}
     indices |= {info.uuid: info.gpu for info in snapshot.of(GpuInfo)}
     indices |= {state.uuid: state.gpu for state in snapshot.of(GpuUp)}
@@ -305,8 +328,22 @@ def _gpus(snapshot: Snapshot, curves: Curves) -> Iterator[GpuView]:
             clock_hertz=clocks.get(uuid),
             clock_max_hertz=fastest.get(uuid),
             performance_state=states.get(uuid),
+            slowed_by=tuple(slowed_by.get(uuid, ())),
+            repairs=tuple(repairs.get(uuid, ())),
             curves=curves.of("gpu", uuid),
         )
+
+
+def _repairs(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """What each GPU needs before it is whole again."""
+    for recovery in snapshot.of(GpuRecoveryAction):
+        if recovery.wanted and recovery.action != "none":
+            yield recovery.uuid, words(recovery.action)
+    for remap in snapshot.of(GpuRowRemap):
+        if remap.failed:
+            yield remap.uuid, "replacement, a row could not be remapped"
+        elif remap.pending:
+            yield remap.uuid, "reset to remap a row"
 
 
 def _network(snapshot: Snapshot, curves: Curves) -> Iterator[PortView]:
@@ -423,6 +460,7 @@ def _host(snapshot: Snapshot, curves: Curves) -> HostView:
         memory_pressure_ratio=_newest(own, "memory_pressure_ratio"),
         io_pressure_ratio=_newest(own, "io_pressure_ratio"),
         blocked_processes=blocked.processes if blocked else None,
+        power_watts={power.component: power.power_watts for power in snapshot.of(NodePower)},
         curves=own,
     )
 
