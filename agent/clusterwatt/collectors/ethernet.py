@@ -17,7 +17,7 @@ Prometheus would take for a reset and count everything anew. When the next pass 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -139,34 +139,36 @@ class EthernetCollector:
                     reason="namespace_mismatch",
                     detail=f"{CLASS} and procfs show different network namespaces; read from {taken} only",
                 )
-        rows: dict[str, list[bytes]] = {}
-        names: Collection[str] = self._files.names(CLASS) if self._sources.table is None else rows
-        if self._sources.table is not None:
-            table = self._files.raw(self._sources.table)
-            if table is None:
-                self._sources = None
-                return
-            rows.update(_rows(table))
-        for name in self._interfaces.keys() - names:
+        rows = self._rows(self._sources)
+        if rows is None:
+            self._sources = None
+            return
+        for name in self._interfaces.keys() - rows.keys():
             del self._interfaces[name]
             self._files.forget(f"{CLASS}/{name}/")
         now_s = self._clock.monotonic_s()
         again = now_s - self._described_s >= LISTING_SECONDS
         if again:
             self._described_s = now_s
-        for name in names:
+        for name, row in rows.items():
             try:
                 if again or name not in self._interfaces:
-                    self._interfaces[name] = self._describe(name)
+                    self._interfaces[name] = self._describe(name, self._sources)
                 interface = self._interfaces[name]
                 if interface is not None:
-                    yield from self._read(interface, rows.get(name))
+                    counted = self._statistics(interface) if row is None else row
+                    yield from self._read(interface, counted)
             except OSError as error:
                 yield failure(name, error)
-            except (ValueError, IndexError):
-                yield Failure(item=name, reason="format", detail=f"{self._sources.table}: {rows.get(name)}")
 
-    def _describe(self, name: str) -> _Interface | None:
+    def _rows(self, sources: _Sources) -> Mapping[str, Counters | None] | None:
+        """Counters by interface, None where sysfs has them; nothing at all when the table went away."""
+        if sources.table is None:
+            return dict.fromkeys(self._files.names(CLASS))
+        table = self._files.raw(sources.table)
+        return None if table is None else _rows(table)
+
+    def _describe(self, name: str, sources: _Sources) -> _Interface | None:
         """Find out what an interface is; None for one to leave out, and for what is none."""
         if self._included is not None and not self._included.fullmatch(name):
             return None
@@ -174,7 +176,7 @@ class EthernetCollector:
             return None
         before = self._interfaces.get(name)
         counters = NO_COUNTERS if before is None else before.counters
-        if self._sources is not None and not self._sources.sysfs:
+        if not sources.sysfs:
             kind = kind_by_name(name)
             return None if kind == "loopback" else _Interface(name, kind, counters=counters)
         if not is_interface(self._files, name):
@@ -190,10 +192,7 @@ class EthernetCollector:
         interface.link_rate = self._link_rate(interface)
         return interface
 
-    def _read(self, interface: _Interface, row: list[bytes] | None) -> Iterator[Reading]:
-        counted = (
-            self._statistics(interface) if row is None else tuple(float(row[column]) for column in COLUMNS)
-        )
+    def _read(self, interface: _Interface, counted: Counters) -> Iterator[Reading]:
         up = changes = None
         if interface.base:
             state = self._files.text(f"{interface.base}/operstate")
@@ -261,13 +260,14 @@ class EthernetCollector:
         return tuple(counted.values())
 
 
-def _rows(table: bytes) -> dict[str, list[bytes]]:
-    """Columns of /proc/net/dev by interface; an alias such as `eth0:1` contains a colon itself."""
-    rows = {}
+def _rows(table: bytes) -> Mapping[str, Counters]:
+    """Counters in /proc/net/dev by interface; an alias such as `eth0:1` contains a colon itself."""
+    rows: dict[str, Counters] = {}
     for line in table.splitlines()[2:]:
-        name, colon, columns = line.rpartition(b":")
-        if colon:
-            rows[name.strip().decode("utf-8", "replace")] = columns.split()
+        name, _, numbers = line.rpartition(b":")
+        columns = numbers.split()
+        if len(columns) > max(COLUMNS):
+            rows[name.strip().decode("utf-8", "replace")] = tuple(float(columns[index]) for index in COLUMNS)
     return rows
 
 
