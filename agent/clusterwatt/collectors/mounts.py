@@ -57,11 +57,7 @@ def mounts_of_host(files: Files) -> list[Mount]:
 
 def on_top(mounts: Iterable[Mount]) -> dict[str, Mount]:
     """Mounts by mount point; of several on one point the last, which hides the others."""
-    top: dict[str, Mount] = {}
-    for mount in mounts:
-        top.pop(mount.mountpoint, None)
-        top[mount.mountpoint] = mount
-    return top
+    return {mount.mountpoint: mount for mount in mounts}
 
 
 def parse(table: bytes) -> list[Mount]:
