@@ -1,8 +1,8 @@
 """The cards that can be simulated: what a board of each model is, can do and answers.
 
 Values come from `nvidia-smi -q` (text or XML) of real boards; each card says which. Where no capture under
-full load was at hand, `power_loaded_w` and `temperature_loaded_c` are assumptions, and the card says so.
-What a field holds as None, 0 or False is what the board answers NVML_ERROR_NOT_SUPPORTED to.
+full load was at hand, `power_loaded_w` and `temperature_loaded_c` are assumptions, and the card says so. What
+a field holds as None, 0 or False is what the board answers NVML_ERROR_NOT_SUPPORTED to.
 """
 
 from __future__ import annotations
@@ -332,8 +332,8 @@ CARDS: Mapping[str, Card] = {
         ),
     ),
     "l40s": Card(
-        # nvidia-smi -q -x of an L40S, driver 595.91.07, idle; limits, margins and throughput from
-        # nvidia-smi -q of one under ffmpeg, driver 595.80. Assumed: loaded power and temperature.
+        # nvidia-smi -q -x of an L40S, driver 595.91.07, idle; limits, margins and throughput from nvidia-smi
+        # -q of one under ffmpeg, driver 595.80. Assumed: loaded power and temperature.
         name="NVIDIA L40S",
         architecture=ADA,
         compute_capability=(8, 9),
@@ -398,8 +398,8 @@ CARDS: Mapping[str, Card] = {
         pcie_generation=3,
     ),
     "rtx4080": Card(
-        # nvidia-smi -q of a GeForce RTX 4080 SUPER, driver 595.71.05, idle and under ffmpeg. Assumed:
-        # loaded power and temperature.
+        # nvidia-smi -q of a GeForce RTX 4080 SUPER, driver 595.71.05, idle and under ffmpeg. Assumed: loaded
+        # power and temperature.
         name="NVIDIA GeForce RTX 4080 SUPER",
         brand=GEFORCE,
         architecture=ADA,

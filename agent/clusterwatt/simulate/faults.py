@@ -20,12 +20,11 @@ file:
       "xids": [{"gpu": 0, "xid": 79, "at_s": 1700000060}]
     }
 
-A rule has exactly one of `fail` (an NVML return code), `hang_s` (seconds; 0: for as long as the rule
-stands) and `change`. `field` narrows a rule to one id of nvmlDeviceGetFieldValues or nvmlGpmMetricsGet: the
-call then goes through and only that entry fails or changes. `change` is a number or text for a call with
-one result, a list for one with several, an object of members for one that fills a struct. `gpus` limits how
-many GPUs the driver counts. A file that cannot be read or understood leaves the rules as they were and is
-logged once.
+A rule has exactly one of `fail` (an NVML return code), `hang_s` (seconds; 0: for as long as the rule stands)
+and `change`. `field` narrows a rule to one id of nvmlDeviceGetFieldValues or nvmlGpmMetricsGet: the call then
+goes through and only that entry fails or changes. `change` is a number or text for a call with one result, a
+list for one with several, an object of members for one that fills a struct. `gpus` limits how many GPUs the
+driver counts. A file that cannot be read or understood leaves the rules as they were and is logged once.
 """
 
 from __future__ import annotations

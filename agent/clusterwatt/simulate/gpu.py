@@ -10,7 +10,7 @@ import msgspec
 
 from clusterwatt.simulate.cards import Card, Clocks, MigProfile
 from clusterwatt.simulate.health import Health
-from clusterwatt.simulate.work import FREE, Process, ProcessKind, Signals, Tenant, Then, mean
+from clusterwatt.simulate.work import Process, ProcessKind, Signals, Tenant, Then, mean
 
 if TYPE_CHECKING:
     from clusterwatt.simulate.nvml import SimulatedLibrary
@@ -188,10 +188,6 @@ class Gpu:
             }
         )
         self.tenant = tenant
-
-    def vacate(self, now_s: float) -> None:
-        """Nothing runs on the GPU from now on."""
-        self.occupy(FREE, now_s)
 
 
 class GpuInstance:

@@ -1,11 +1,9 @@
 """A simulated NVML library below the real binding.
 
 `install` puts it where the binding keeps the loaded shared library. From there on everything above is the
-real
-thing: the binding packs ctypes arguments, calls a function by its C name, checks the return code, raises
-its own
-exceptions. So struct versions, byte strings, the two-call size protocol and missing functions behave as
-they do with a driver. What the functions answer is in `simulate/library/`, what the GPUs do in
+real thing: the binding packs ctypes arguments, calls a function by its C name, checks the return code, raises
+its own exceptions. So struct versions, byte strings, the two-call size protocol and missing functions behave
+as they do with a driver. What the functions answer is in `simulate/library/`, what the GPUs do in
 `simulate/work.py`.
 """
 
@@ -76,10 +74,10 @@ class SimulatedLibrary:
     """A driver with `gpus` cards of one model. Its attributes are the functions of NVML.
 
     profile: a key of `CARDS`. wall_s: the clock; all values follow from it and the seed. driver_version
-    decides, like `hidden`, which functions exist. privileged: the caller is root. vgpu_licensed: not None
-    in a guest with a vGPU, and then whether its licence is in force. minors, serials, names: one for each
-    board, where they should not be the obvious ones. work: what runs where, by default a training node.
-    loaded_s: when the driver was loaded, the zero of its counters. `calls` counts the calls by function.
+    decides, like `hidden`, which functions exist. privileged: the caller is root. vgpu_licensed: not None in
+    a guest with a vGPU, and then whether its licence is in force. minors, serials, names: one for each board,
+    where they should not be the obvious ones. work: what runs where, by default a training node. loaded_s:
+    when the driver was loaded, the zero of its counters. `calls` counts the calls by function.
     """
 
     def __init__(

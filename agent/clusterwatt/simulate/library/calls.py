@@ -2,19 +2,15 @@
 
 A function gets the handle's object first (for calls on a device), then the arguments as Python values: what
 the binding passes by value is a number, what it passes by reference is the ctypes object itself, to be
-filled. It
-returns nothing for success and raises `Refused` with an NVML return code otherwise.
+filled. It returns nothing for success and raises `Refused` with an NVML return code otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
-
-if TYPE_CHECKING:
-    from clusterwatt.simulate.gpu import Gpu, MigDevice
 
 # NVML_ERROR_*, of nvml.h
 SUCCESS = 0
@@ -27,7 +23,6 @@ INSUFFICIENT_SIZE = 7
 TIMEOUT = 10
 GPU_IS_LOST = 15
 VERSION_MISMATCH = 25
-UNKNOWN = 999
 
 Function: TypeAlias = Callable[..., object]
 F = TypeVar("F", bound=Function)
@@ -41,11 +36,6 @@ class Refused(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
-
-
-def refuse(code: int) -> NoReturn:
-    """Answer with a return code."""
-    raise Refused(code)
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -94,13 +84,6 @@ def offered(value: float | None) -> float:
     if value is None:
         raise Refused(NOT_SUPPORTED)
     return value
-
-
-def whole_gpu(device: Gpu | MigDevice) -> Gpu:
-    """The device as a whole GPU; a MIG device is refused."""
-    if device.gpu is not device:
-        raise Refused(NOT_SUPPORTED)
-    return device.gpu
 
 
 def check_version(struct: Filled, *versions: int) -> None:

@@ -13,6 +13,7 @@ from clusterwatt.simulate.library.calls import (
     NOT_SUPPORTED,
     Filled,
     Refused,
+    needs,
     offered,
     on_gpu,
 )
@@ -24,7 +25,7 @@ from clusterwatt.simulate.work import mean
 DOUBLE, UNSIGNED_INT, UNSIGNED_LONG_LONG, SIGNED_INT = 0, 1, 3, 5
 
 # NVML_POWER_SCOPE_*
-SCOPE_GPU, SCOPE_MODULE, SCOPE_MEMORY = 0, 1, 2
+SCOPE_GPU, SCOPE_MEMORY = 0, 2
 
 Reader = Callable[[Gpu, int, float], "int | float"]
 
@@ -117,14 +118,22 @@ def total_energy(gpu: Gpu, scope: int, now_s: float) -> int:
     return milli(gpu.energy_j(now_s))
 
 
-@on_field(UNSIGNED_LONG_LONG, 191)
-def energy(gpu: Gpu, scope: int, now_s: float) -> int:
-    return milli(gpu.energy_j(now_s)) if scope == SCOPE_GPU else refuse_scope()
+def _of_the_gpu(read: Callable[[Gpu, float], float]) -> Reader:
+    """A quantity in watts or joules that no board here has in another scope."""
+
+    def scoped(gpu: Gpu, scope: int, now_s: float) -> int:
+        needs(scope == SCOPE_GPU)
+        return milli(read(gpu, now_s))
+
+    return scoped
 
 
-def refuse_scope() -> int:
-    """No board here has this scope."""
-    raise Refused(NOT_SUPPORTED)
+on_field(UNSIGNED_LONG_LONG, 191)(_of_the_gpu(lambda gpu, now_s: gpu.energy_j(now_s)))
+on_field(UNSIGNED_INT, 186)(_of_the_gpu(lambda gpu, now_s: gpu.power_w(now_s)))
+on_field(UNSIGNED_INT, 187)(_of_the_gpu(lambda gpu, _now_s: gpu.card.power_limit_min_w))
+on_field(UNSIGNED_INT, 188)(_of_the_gpu(lambda gpu, _now_s: gpu.card.power_limit_max_w))
+on_field(UNSIGNED_INT, 189)(_of_the_gpu(lambda gpu, _now_s: gpu.card.power_limit_w))
+on_field(UNSIGNED_INT, 190, 192)(_of_the_gpu(lambda gpu, _now_s: gpu.power_limit_w))
 
 
 @on_field(UNSIGNED_INT, 185)
@@ -132,34 +141,8 @@ def power_average(gpu: Gpu, scope: int, now_s: float) -> int:
     if scope == SCOPE_MEMORY:
         idle, loaded = offered(gpu.card.memory_power_idle_w), offered(gpu.card.memory_power_loaded_w)
         return milli(idle + (loaded - idle) * mean(gpu.signals.sm, now_s - AVERAGE_S, now_s))
-    if scope != SCOPE_GPU or not gpu.card.power_average:
-        refuse_scope()
+    needs(scope == SCOPE_GPU and gpu.card.power_average)
     return milli(gpu.mean_power_w(now_s, AVERAGE_S))
-
-
-@on_field(UNSIGNED_INT, 186)
-def power_instant(gpu: Gpu, scope: int, now_s: float) -> int:
-    return milli(gpu.power_w(now_s)) if scope == SCOPE_GPU else refuse_scope()
-
-
-@on_field(UNSIGNED_INT, 187)
-def power_limit_min(gpu: Gpu, scope: int, now_s: float) -> int:
-    return milli(gpu.card.power_limit_min_w) if scope == SCOPE_GPU else refuse_scope()
-
-
-@on_field(UNSIGNED_INT, 188)
-def power_limit_max(gpu: Gpu, scope: int, now_s: float) -> int:
-    return milli(gpu.card.power_limit_max_w) if scope == SCOPE_GPU else refuse_scope()
-
-
-@on_field(UNSIGNED_INT, 189)
-def power_limit_default(gpu: Gpu, scope: int, now_s: float) -> int:
-    return milli(gpu.card.power_limit_w) if scope == SCOPE_GPU else refuse_scope()
-
-
-@on_field(UNSIGNED_INT, 190, 192)
-def power_limit_current(gpu: Gpu, scope: int, now_s: float) -> int:
-    return milli(gpu.power_limit_w) if scope == SCOPE_GPU else refuse_scope()
 
 
 def _margin(name: str) -> Reader:
