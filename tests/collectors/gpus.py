@@ -8,9 +8,8 @@ from typing import Any
 from clusterwatt.collectors.gpu import METRICS, GpuReader
 from clusterwatt.readings import Failure, HostReading, Reading
 from clusterwatt.simulate.work import Cycle, Flat, Signals, Tenant
+from tests.collectors.cards import Series
 from tests.nvml.drivers import Bench
-
-Series = tuple[str, tuple[str, ...]]
 
 
 class Everywhere:
@@ -49,6 +48,10 @@ class Watch:
             self.bench.clock.advance(self.every_seconds)
             readings = self.read()
         return readings
+
+    def read_twice(self) -> None:
+        self.read()
+        self.tick()
 
     def page(self) -> dict[Series, float]:
         return page(self.tick())

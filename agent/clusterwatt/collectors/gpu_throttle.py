@@ -60,6 +60,7 @@ BITS = {
     "reliability": 0x400,
 }
 KNOWN_BITS = sum(BITS.values())
+USUAL_BITS = 0x1FF  # supported where the driver does not say which are; the others are of older headers
 COUNTERS: Mapping[str, Field] = {
     "sw_power_cap": FIELD_HELD_POWER,
     "sw_thermal": FIELD_HELD_THERMAL,
@@ -151,7 +152,7 @@ class Throttle:
             counted = field is not None and not held.distrusted and not self._device.lacks(*field)
             if not counted and reason in active:
                 held.see(active[reason], now_s)
-            if held.seconds is not None:
+            if held.seconds is not None or reason in active:
                 yield GpuThrottle(
                     gpu=self._device.gpu,
                     uuid=self._device.uuid,
@@ -168,7 +169,7 @@ class Throttle:
             return {}
         if self._supported is None:
             self._supported = self._device.ask_first(*SUPPORTED)
-        supported = KNOWN_BITS if self._supported is None else self._supported
+        supported = USUAL_BITS if self._supported is None else self._supported
         active = {reason: float(bool(mask & bit)) for reason, bit in BITS.items() if supported & bit}
         self._unknown = self._unknown or bool((supported | mask) & ~KNOWN_BITS)
         if self._unknown:
