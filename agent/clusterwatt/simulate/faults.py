@@ -104,11 +104,6 @@ class Rule:
         """Let every call go that hangs on this rule, now and later."""
         self._released.set()
 
-    @property
-    def released(self) -> bool:
-        """Whether the hang is over."""
-        return self._released.is_set()
-
     def hang(self, still_stands: Callable[[], bool]) -> None:
         """Block the caller until the rule is released, its time is over, or it no longer stands."""
         self.hanging.set()
