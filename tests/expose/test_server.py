@@ -187,6 +187,28 @@ class BrokenRenderer(CountingRenderer):
         raise RuntimeError("EXAMPLE-NOT-REAL in /etc/secret/path")
 
 
+class OnceBrokenRenderer(CountingRenderer):
+    def render(self, snapshot: Snapshot, *, openmetrics: bool) -> Page:
+        if snapshot.tick == 1:
+            raise RuntimeError("a bug")
+        return super().render(snapshot, openmetrics=openmetrics)
+
+
+def test_a_first_page_that_cannot_be_rendered_is_not_the_last_word(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with running(OnceBrokenRenderer()) as site:
+            shown: asyncio.Queue[int] = asyncio.Queue()
+            site.site.on_publish(lambda snapshot: shown.put_nowait(snapshot.tick))
+            site.site.publish(snapshot(1, USE))
+            assert (await site.ask("/metrics")).status == 500
+            site.site.publish(snapshot(2, USE))
+            assert await asyncio.wait_for(shown.get(), 5) == 2
+            assert (await site.ask("/readyz")).status == 200
+
+    asyncio.run(test())
+    assert "the first page cannot be rendered" in caplog.text
+
+
 @in_loop
 async def test_g18_no_answer_tells_of_errors_inside() -> None:
     async with running(BrokenRenderer()) as site:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
+import os
+
 from clusterwatt.expose.history import History
-from clusterwatt.expose.view import NodeView, node_view
+from clusterwatt.expose.view import NodeView, as_json, node_view
 from clusterwatt.readings import (
     BlockedProcesses,
     Boot,
@@ -214,6 +217,15 @@ def test_storage() -> None:
         "/full is 99% full",
         "/scratch does not answer",
     )
+
+
+def test_g19_names_that_are_not_unicode_reach_the_page() -> None:
+    made = as_json(
+        view(Filesystem(os.fsdecode(b'/\xffdata "x"'), "ext4", size_bytes=1.0), GpuUse("0", "A", 0.5))
+    )
+    node = json.loads(made)
+    assert node["filesystems"][0]["mountpoint"] == '/\ufffddata "x"'
+    assert node["gpus"][0]["curves"] == {"utilization_ratio": [0.5]}
 
 
 def test_the_host() -> None:

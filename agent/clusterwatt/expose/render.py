@@ -24,6 +24,7 @@ OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 OTHERS = "text_family"  # the table under which dropped series of other tools are counted
 
+EXPONENTS = {digits: f"e+{digits - 1:02d}" for digits in range(7, 17)}
 NOT_UNICODE = re.compile("[\ud800-\udfff]")  # os.fsdecode makes these of bytes that are not UTF-8
 
 
@@ -198,7 +199,6 @@ def _number(value: float | None) -> str | None:
         return None
     text = repr(value)
     if 1e6 <= value < 1e16:
-        whole, _, fraction = text.partition(".")
-        digits = f"{whole[0]}.{whole[1:]}{fraction}".rstrip("0.")
-        return f"{digits}e+{len(whole) - 1:02d}"
+        point = text.index(".")
+        return (text[0] + "." + text[1:point] + text[point + 1 :]).rstrip("0.") + EXPONENTS[point]
     return text

@@ -26,7 +26,7 @@ from clusterwatt.expose.history import History
 from clusterwatt.expose.negotiation import wants_gzip, wants_openmetrics
 from clusterwatt.expose.press import Edition, Press
 from clusterwatt.expose.render import OPENMETRICS_TYPE, TEXT_TYPE, Page, Renderer
-from clusterwatt.expose.view import node_view
+from clusterwatt.expose.view import as_json, node_view
 from clusterwatt.readings import SeriesCount, SeriesDropped, Snapshot
 
 log = logging.getLogger(__name__)
@@ -176,9 +176,14 @@ class Site:
         self._press.stop()
 
     async def _show_first(self, edition: Edition) -> None:
-        await self.page()
-        self._shown = True
-        self._tell(edition.snapshot)
+        try:
+            await self.page()
+        except Exception:
+            log.exception("the first page cannot be rendered; the next snapshot is tried")
+            self._first_page = None
+        else:
+            self._shown = True
+            self._tell(edition.snapshot)
 
     def _tell(self, snapshot: Snapshot) -> None:
         for call in self._on_publish:
@@ -203,7 +208,7 @@ class Site:
         curves = self._history.curves()
 
         def make() -> bytes:
-            return msgspec.json.encode(node_view(self._node_name, edition.snapshot, curves))
+            return as_json(node_view(self._node_name, edition.snapshot, curves))
 
         response = await _answer(request, edition, "node", await edition.get("node", make))
         response.headers["Content-Type"] = "application/json"
@@ -271,7 +276,7 @@ class _Exchanges(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer a request that cannot be understood, or that a bug has ended."""
         if status >= 500:
-            log.error("%s %s failed", request.method, request.path, exc_info=exc)
+            log.error("%s %s failed", request.method, request.rel_url.raw_path, exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("part of the answer has gone out already")
         response = _plain(status)
@@ -322,7 +327,7 @@ def _remedy(error: OSError) -> str:
         return "the name is not known on this machine; give an address of it"
     if error.errno == errno.EADDRINUSE:
         return "another process listens there; stop it (`ss -ltnp` names it) or choose another port"
-    if error.errno == errno.EADDRNOTAVAIL:
+    if error.errno in (errno.EADDRNOTAVAIL, None):  # since 3.12 asyncio raises one of its own, without number
         return "this machine has no such address; `:PORT` listens on all that it has"
     if error.errno in (errno.EACCES, errno.EPERM):
         return "not permitted; choose a port above 1023"

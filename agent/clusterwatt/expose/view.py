@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from clusterwatt.expose.history import SHOWN_INTERFACES, Curve, Curves, gpu_power_watts
+from clusterwatt.expose.render import NOT_UNICODE
 from clusterwatt.readings import (
     BlockedProcesses,
     Boot,
@@ -215,6 +216,24 @@ def node_view(node_name: str, snapshot: Snapshot, curves: Curves) -> NodeView:
         seconds_ago=curves.seconds_ago,
     )
     return msgspec.structs.replace(view, attention=tuple(_attention(view)))
+
+
+def as_json(view: NodeView) -> bytes:
+    """The view as JSON; text that is not Unicode, as in names of files, is replaced."""
+    try:
+        return msgspec.json.encode(view)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_readable(msgspec.to_builtins(view)))
+
+
+def _readable(part: object) -> object:
+    if isinstance(part, str):
+        return NOT_UNICODE.sub("\ufffd", part)
+    if isinstance(part, dict):
+        return {_readable(key): _readable(value) for key, value in part.items()}
+    if isinstance(part, (list, tuple)):
+        return [_readable(value) for value in part]
+    return part
 
 
 def _attention(view: NodeView) -> Iterator[str]:
