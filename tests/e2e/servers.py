@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 START_S = 20.0
 END_S = 10.0
-POLL_S = 0.05
+POLL_S = 0.02
 ANSWER_S = 5.0
 AGENT_ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 
