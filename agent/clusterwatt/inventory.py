@@ -66,9 +66,11 @@ COLLECTORS = (
     Entry("textfile", textfile.METRICS, textfile.TextfileCollector),
 )
 
+# What the agent says of itself comes first: the limit of the page cuts at the end, and its own counter of what
+# was cut must not be among that.
 CATALOG: Metrics = (
+    *selfstats.METRICS,
     *gpu.METRICS,
     *(metric for entry in COLLECTORS for metric in entry.metrics),
     *node.METRICS,
-    *selfstats.METRICS,
 )
