@@ -1,4 +1,4 @@
-"""Programs that are not Python's: `make check` fetches them, a test is left out where they could not be had."""
+"""Programs that are not Python's: `make check` fetches them; without one, its tests are left out."""
 
 from __future__ import annotations
 
@@ -38,3 +38,9 @@ def node_exporter_program() -> Path:
 def chromium_program() -> Path:
     """Debian's Chromium."""
     return _program("chromium")
+
+
+@pytest.fixture(scope="session")
+def ip_program() -> Path:
+    """The tool that makes network interfaces."""
+    return _program("ip")

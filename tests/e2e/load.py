@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.tools import apt
+
 EVERY_S = 0.05
 FRAME = b"\xff" * 6 + b"\x02clwat" + b"\x88\xb5" + b"\0" * 1386  # EtherType for local experiments (IEEE 802)
 BLOCK = os.urandom(256 << 10)
@@ -41,19 +43,19 @@ def repeated(step: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def virtual_cable() -> Iterator[tuple[str, str]]:
+def virtual_cable(ip: Path) -> Iterator[tuple[str, str]]:
     """Two network interfaces joined by a cable, both on this machine and without an address. Needs root."""
-    subprocess.run(
-        ["ip", "link", "add", ENDS[0], "type", "veth", "peer", "name", ENDS[1]],
-        check=True,
-        capture_output=True,
-    )
+
+    def link(*arguments: str) -> None:
+        subprocess.run([ip, "link", *arguments], check=True, capture_output=True, env=apt.environment(ip))
+
+    link("add", ENDS[0], "type", "veth", "peer", "name", ENDS[1])
     try:
         for end in ENDS:
-            subprocess.run(["ip", "link", "set", end, "up"], check=True)
+            link("set", end, "up")
         yield ENDS
     finally:
-        subprocess.run(["ip", "link", "delete", ENDS[0]], check=True)
+        link("delete", ENDS[0])
 
 
 @contextlib.contextmanager
@@ -79,6 +81,8 @@ def blocks(file: Path) -> Iterator[None]:
 
 class _Blocks:
     def __init__(self, file: Path) -> None:
+        self._file = file
+        file.parent.mkdir(exist_ok=True)
         self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
     def step(self) -> None:
@@ -89,5 +93,6 @@ class _Blocks:
         os.pread(self._descriptor, len(BLOCK), 0)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Remove the file."""
         os.close(self._descriptor)
+        self._file.unlink()

@@ -23,6 +23,7 @@ APT_GET = (
     f"-oDir::Cache={CACHE}/apt",
     "-oDir::State::status=/var/lib/dpkg/status",
 )
+LIBRARIES = ("lib/*-linux-gnu", "usr/lib/*-linux-gnu", "usr/lib/*-linux-gnu/pulseaudio")
 TIMEOUT_S = 300
 DOES_IT_START_S = 20
 
@@ -33,11 +34,12 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Program:
-    """Where a program is: its Debian package, its path in there, and its names elsewhere."""
+    """Where a program is: its Debian package, a pattern of its path in there, and its names on PATH."""
 
     package: str
     path: str
     names: tuple[str, ...]
+    ask_version: str = "--version"
 
 
 PROGRAMS: Mapping[str, Program] = {
@@ -51,6 +53,7 @@ PROGRAMS: Mapping[str, Program] = {
     "chromium": Program(
         "chromium", "usr/lib/chromium/chromium", ("chromium", "chromium-browser", "google-chrome")
     ),
+    "ip": Program("iproute2", "**/bin/ip", ("ip",), "-V"),  # before /usr was merged: bin/ip
 }
 
 
@@ -58,11 +61,9 @@ def find(name: str) -> Path | None:
     """The program on PATH or in the cache; None when it has to be fetched first."""
     program = PROGRAMS[name]
     on_path = (shutil.which(candidate) for candidate in program.names)
-    unpacked = CACHE / program.package / program.path
-    for path in (*(Path(found) for found in on_path if found), unpacked):
-        if path.exists() and _starts(path):
-            return path
-    return None
+    unpacked = (CACHE / program.package).glob(program.path)
+    candidates = (*(Path(found) for found in on_path if found), *unpacked)
+    return next((path for path in candidates if _starts(path, program.ask_version)), None)
 
 
 def fetch(name: str) -> Path:
@@ -81,7 +82,7 @@ def environment(path: Path) -> dict[str, str]:
     variables = dict(os.environ)
     if CACHE in path.parents:
         root = CACHE / path.relative_to(CACHE).parts[0]
-        libraries = [*root.glob("usr/lib/*-linux-gnu"), *root.glob("usr/lib/*-linux-gnu/pulseaudio")]
+        libraries = [folder for pattern in LIBRARIES for folder in root.glob(pattern)]
         if libraries:
             variables["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in libraries)
         if (root / "etc/fonts/fonts.conf").exists():  # the machine has no fonts of its own
@@ -89,11 +90,11 @@ def environment(path: Path) -> dict[str, str]:
     return variables
 
 
-def _starts(path: Path) -> bool:
+def _starts(path: Path, ask_version: str) -> bool:
     """Whether it runs at all: Ubuntu's chromium is a script that asks for a snap instead."""
     try:
         done = subprocess.run(
-            [path, "--version"],
+            [path, ask_version],
             env=environment(path),
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 SOURCES = ("agent", "tests", "benchmarks")
 PROGRAMS = ("promtool", "prometheus", "node_exporter")
-PROGRAMS_FULL = (*PROGRAMS, "chromium")
+PROGRAMS_FULL = (*PROGRAMS, "chromium", "ip")
 STEP_TIMEOUT_S = 900
 
 PYTEST = ("-m", "pytest", "--quiet", "-rs", "--durations=3", "--durations-min=5")
