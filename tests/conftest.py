@@ -1,4 +1,7 @@
-"""Programs that are not Python's: `make check` fetches them; without one, its tests are left out."""
+"""What all tests share: the option for golden pages, and programs that are not Python's.
+
+`make check` fetches the programs; without one, its tests are left out.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.tools import apt
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the pages of tests/golden anew")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether what stands in tests/golden is to be replaced."""
+    return bool(request.config.getoption("--update-golden"))
 
 
 def _program(name: str) -> Path:

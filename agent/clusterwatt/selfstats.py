@@ -40,7 +40,6 @@ METRICS = (
         "collector_age_seconds",
         "Age of the collector's newest good reading, from the agent's start until the first.",
         "age_seconds",
-        STANDARD,
     ),
     STATE.gauge(
         "collector_stuck_seconds",

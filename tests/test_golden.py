@@ -1,0 +1,54 @@
+"""Pages of whole machines, byte for byte: `pytest --update-golden` writes them anew after a wanted change."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.machines import ROOTS
+from tests.nodes import page_of, snapshot_of
+
+GOLDEN = Path(__file__).parent / "golden"
+MACHINES = ("h100-ib", "roce-bond", "cloud-vm", "azure-vm", "efa", "broken-ports", "nfs-lustre")
+CARDS = ("a100", "h100", "h200", "b200", "l40s", "t4", "rtx4080")
+# Of a node with 8 GPUs; `full` has no limit.
+MOST_SERIES = {"minimal": 600, "standard": 1_900}
+
+
+def compare(name: str, page: bytes, update: bool) -> None:
+    file = GOLDEN / f"{name}.prom"
+    if update:
+        file.write_bytes(page)
+    assert page.decode().splitlines() == file.read_text().splitlines()
+    assert page == file.read_bytes()
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_has_its_page(name: str, update_golden: bool) -> None:
+    compare(name, page_of(snapshot_of(ROOTS / name)).body, update_golden)
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_a_node_of_simulated_gpus_has_its_page(card: str, update_golden: bool) -> None:
+    compare(f"gpu-{card}", page_of(snapshot_of(None, card)).body, update_golden)
+
+
+@pytest.mark.parametrize("page", [*MACHINES, *(f"gpu-{card}" for card in CARDS)])
+def test_promtool_finds_nothing(page: str, promtool: Path) -> None:
+    text = (GOLDEN / f"{page}.prom").read_bytes()
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == (b"", b"", 0)
+
+
+@pytest.mark.parametrize("profile", MOST_SERIES)
+def test_a_whole_node_stays_within_the_series_of_its_profile(profile: str) -> None:
+    page = page_of(snapshot_of(ROOTS / "h100-ib", "h100"), profile)
+    assert page.series <= MOST_SERIES[profile]
+    assert not page.dropped
+
+
+def test_golden_has_no_page_that_nobody_makes() -> None:
+    expected = {*MACHINES, *(f"gpu-{card}" for card in CARDS)}
+    assert {file.stem for file in GOLDEN.iterdir()} == expected
