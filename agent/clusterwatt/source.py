@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ from clusterwatt.worker import Outcome, Worker
 log = logging.getLogger("clusterwatt.collectors")
 
 STALE_INTERVALS = 3
+EARLY = 0.1  # of a cadence: a tick that comes a little early is still this one
 
 ByType = Mapping[type[Reading], tuple[Any, ...]]
 
@@ -116,17 +118,16 @@ class Source:
 
     def start(self, now_s: float, answered: Callable[[], None]) -> bool:
         """Start a pass if one is due and none is outstanding; `answered` is called on the source's thread."""
-        if now_s < self._next_s or self._worker.busy_since_s is not None:
+        if now_s < self._next_s - EARLY * self._every_s or self._worker.busy_since_s is not None:
             return False
 
         def done(outcome: Outcome[list[Reading]]) -> None:
             self._take(outcome)
             answered()
 
-        started = self._worker.start(lambda: list(self._collector.collect()), done)
-        # On the grid of the cadence, so that a late pass does not shift the ones after it.
-        self._next_s += self._every_s * max(1, int((now_s - self._next_s) / self._every_s) + 1)
-        return started
+        # On whole multiples of the cadence, as the ticks are: a pass that was late does not shift the next.
+        self._next_s = (math.floor(now_s / self._every_s + EARLY) + 1) * self._every_s
+        return self._worker.start(lambda: list(self._collector.collect()), done)
 
     def close(self) -> None:
         """End the source's thread; what it still reads is thrown away."""
