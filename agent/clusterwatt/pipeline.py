@@ -33,7 +33,7 @@ from clusterwatt.worker import Countdown
 
 log = logging.getLogger("clusterwatt.pipeline")
 
-CLOSE_AFTER = 0.15  # of an interval: kernel counters then are at most 1.15 intervals old when scraped
+CLOSE_AFTER = 0.1  # of an interval: kernel counters then are at most 1.1 intervals old when scraped
 LATE_UNTIL = 0.9
 FAILURES_IN_A_ROW = 3
 
