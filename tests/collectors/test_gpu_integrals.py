@@ -138,6 +138,16 @@ def test_the_old_call_is_not_made_where_the_fields_say_more(card: str) -> None:
     assert ("gpu", "instant") in kinds(watch)
 
 
+def test_power_of_the_moment_is_joined_by_lines() -> None:
+    bench = Bench("h100").open()
+    bench.faults.change(FIELDS, 100_000, field=186)
+    watch = Watch(bench)
+    watch.read()
+    bench.faults.clear()
+    bench.faults.change(FIELDS, 300_000, field=186)
+    assert integrals(watch).power_integral_joules == 200.0
+
+
 def test_the_average_alone_is_integrated_as_an_average() -> None:
     bench = Bench("h100").open()
     bench.faults.fail(FIELDS, 3, field=186)
@@ -224,6 +234,17 @@ def test_samples_of_the_time_before_are_not_counted() -> None:
     watch = Watch(bench)
     watch.read()
     assert integrals(watch, 10).busy_seconds == pytest.approx(0.0, abs=0.2)
+
+
+def test_a_ring_buffer_that_fills_later_does_not_bring_the_past_with_it() -> None:
+    bench = Bench("h100", work=Everywhere(Cycle((60.0, 1e9), (1.0, 0.0)))).open()
+    bench.clock.step_wall(1_600_000_000.0 + 60.0 - bench.clock.wall_s())  # busy until now, then idle
+    silence = bench.faults.fail(SAMPLES, 6)
+    watch = Watch(bench)
+    watch.read()
+    before = integrals(watch, 5).busy_seconds
+    bench.faults.clear(silence)
+    assert integrals(watch, 5).busy_seconds == before
 
 
 def test_use_never_exceeds_the_time_that_passed() -> None:
