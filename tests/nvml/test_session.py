@@ -95,6 +95,16 @@ def test_closing_lets_go_of_the_driver() -> None:
     bench.session.close()  # a second time says UNINITIALIZED, which is no concern of ours
 
 
+def test_a_session_that_is_opened_again_is_still_one_user_of_the_driver() -> None:
+    """Else the driver stays open after `close`, and cannot be unloaded."""
+    bench = Bench().open()
+    bench.session.open()
+    bench.session.close()
+    assert not bench.library.initialized
+    bench.session.open()
+    assert bench.session.count() == 2
+
+
 # --- finding GPUs ------------------------------------------------------------------------------------
 
 
