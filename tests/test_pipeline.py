@@ -138,6 +138,31 @@ def test_what_answers_late_is_published_in_the_same_tick() -> None:
     assert snapshots[0].tick < snapshots[1].tick
 
 
+def test_what_answers_late_is_not_kept_back_by_what_hangs(release: threading.Event) -> None:
+    first_page_is_out = threading.Event()
+    clock = FakeClock()
+    snapshots: list[Snapshot] = []
+
+    def publish(snapshot: Snapshot) -> None:
+        snapshots.append(snapshot)
+        first_page_is_out.set()
+
+    def late() -> list[Reading]:
+        first_page_is_out.wait(DEADLINE_S)
+        return [Load(load1=1.0)]
+
+    def hang() -> list[Reading]:
+        release.wait()
+        return []
+
+    sources = [
+        Source(Scripted(name, call), 1.0, clock, Account(name, clock))
+        for name, call in (("late", late), ("hangs", hang))
+    ]
+    asyncio.run(Pipeline(sources, None, clock, publish).tick())
+    assert [len(snapshot.of(Load)) for snapshot in snapshots] == [0, 1]
+
+
 def test_a_failing_source_keeps_its_readings_until_they_are_stale() -> None:
     fail = False
 

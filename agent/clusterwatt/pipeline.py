@@ -1,7 +1,7 @@
 """One tick: start what is due, gather, measure, publish an immutable snapshot.
 
 The first snapshot of a tick is published as soon as everything that was started has answered, at the latest
-after a short while: a slow source must not age the others. What answers later in the tick is published then.
+after a short while: a slow source must not age the others. What answers later is published when it comes.
 Nothing here opens a file or a socket.
 """
 
@@ -91,27 +91,33 @@ class Pipeline:
                 continue
 
     async def tick(self) -> None:
-        """Start what is due and publish what came, once or, when something was late, twice."""
+        """Start what is due and publish what came, again whenever something comes late."""
         started_s = self._clock.monotonic_s()
         if self._driver is not None:
             self._driver.supervise()
         answered = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def all_answered() -> None:
+        def wake() -> None:
             with contextlib.suppress(RuntimeError):  # a call that hung came back after the end of the loop
                 loop.call_soon_threadsafe(answered.set)
 
         # Every source and the driver count once: when they answer, or here when they were not started.
-        countdown = Countdown(len(self._sources) + 1, all_answered)
+        countdown = Countdown(len(self._sources) + 1, wake)
         for source in self._sources:
             if not source.start(started_s, countdown.tick):
                 countdown.tick()
         if self._driver is None or not self._driver.expect_frame(countdown.tick):
             countdown.tick()
-        in_time = await self._until(answered, started_s + CLOSE_AFTER * self._every_s)
+        await self._until(answered, started_s + CLOSE_AFTER * self._every_s)
+        # Until the next tick is near: the first tick falls between two points of the grid.
+        late_s = started_s + min(LATE_UNTIL * self._every_s, self._every_s - started_s % self._every_s)
+        countdown.eager = True
+        missing = countdown.left
         self._publish()
-        if not in_time and await self._until(answered, started_s + LATE_UNTIL * self._every_s):
+        while missing > 0 and (countdown.left < missing or await self._until(answered, late_s)):
+            answered.clear()
+            missing = countdown.left
             self._publish()
         self.last_tick_s = self._clock.monotonic_s()
 

@@ -76,17 +76,18 @@ class Worker:
 
 
 class Countdown:
-    """Calls `done` once, from the thread that brings the count to zero."""
+    """Calls `done` from the thread that brings the count to zero; when `eager`, from each that lowers it."""
 
     def __init__(self, count: int, done: Callable[[], None]) -> None:
-        self._count = count
+        self.left = count
+        self.eager = False
         self._done = done
         self._lock = threading.Lock()
 
     def tick(self) -> None:
         """Count down by one."""
         with self._lock:
-            self._count -= 1
-            last = self._count == 0
-        if last:
+            self.left -= 1
+            call = self.left == 0 or self.eager
+        if call:
             self._done()
