@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pynvml
 
-from clusterwatt.nvml import constants
-from clusterwatt.nvml.session import UNION_MEMBERS
+from clusterwatt.nvml import constants, values
 
 
 def test_numbers_are_those_of_the_binding() -> None:
@@ -37,15 +38,31 @@ def test_architectures_are_those_of_the_binding() -> None:
         )  # an older binding ends sooner
 
 
-def test_members_of_the_value_union_stand_at_their_type() -> None:
-    types = (
+def test_value_types_are_those_of_the_binding() -> None:
+    for name in (
         "DOUBLE",
         "UNSIGNED_INT",
         "UNSIGNED_LONG",
         "UNSIGNED_LONG_LONG",
         "SIGNED_LONG_LONG",
         "SIGNED_INT",
-    )
-    for member, name in zip(UNION_MEMBERS, (*types, "UNSIGNED_SHORT"), strict=True):
-        assert UNION_MEMBERS[getattr(pynvml, f"NVML_VALUE_TYPE_{name}")] == member
-        assert hasattr(pynvml.c_nvmlValue_t, member)
+        "UNSIGNED_SHORT",
+    ):
+        assert getattr(values, name) == getattr(pynvml, f"NVML_VALUE_TYPE_{name}")
+
+
+def test_field_values_and_samples_lie_in_memory_as_the_binding_has_them() -> None:
+    field = pynvml.c_nvmlFieldValue_t(1, 2, 3, 4, 5, 6)
+    field.value.ullVal = 7
+    assert values.FIELD.size == ctypes.sizeof(field)
+    assert values.FIELD.unpack(bytes(field)) == (1, 2, 3, 4, 5, 6, (7).to_bytes(8, "little"))
+    sample = pynvml.c_nvmlSample_t(1)
+    sample.sampleValue.ullVal = 2
+    assert values.SAMPLE.size == ctypes.sizeof(sample)
+    assert values.SAMPLE.unpack(bytes(sample)) == (1, (2).to_bytes(8, "little"))
+
+
+def test_members_of_the_union_have_the_size_that_they_are_read_with() -> None:
+    union = dict(pynvml.c_nvmlValue_t._fields_)
+    members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+    assert [ctypes.sizeof(union[member]) for member in members] == [each.size for each in values.UNION]

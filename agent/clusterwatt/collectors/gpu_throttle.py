@@ -59,6 +59,7 @@ BITS = {
     "board_limit": 0x200,
     "reliability": 0x400,
 }
+REASONS = (*BITS, "low_utilization", "unknown")
 KNOWN_BITS = sum(BITS.values())
 USUAL_BITS = 0x1FF  # supported where the driver does not say which are; the others are of older headers
 COUNTERS: Mapping[str, Field] = {
@@ -129,10 +130,9 @@ class Throttle:
     def __init__(self, device: Device, clock: Clock, interval_s: float) -> None:
         self._device = device
         self._clock = clock
-        self._interval_s = interval_s
         self._since_s = clock.monotonic_s()
         self._counters = {**COUNTERS, **hardware_counters(device.driver_version)}
-        self._held: dict[str, HeldDown] = {}
+        self._held = {reason: HeldDown(interval_s) for reason in REASONS}
         self._supported: int | None = None
         self._unknown = False  # a bit that has no name here was supported or set
         self.fields = tuple(self._counters.values())
@@ -141,8 +141,8 @@ class Throttle:
         """All reasons that the card supports, from the fields just read and the mask of the moment."""
         now_s = self._clock.monotonic_s()
         active = self._active()
-        for reason in (*BITS, "low_utilization", "unknown"):
-            held = self._held.setdefault(reason, HeldDown(self._interval_s))
+        for reason in REASONS:
+            held = self._held[reason]
             field = self._counters.get(reason)
             nanoseconds = None if field is None or held.distrusted else values.get(field)
             if nanoseconds is not None:

@@ -13,7 +13,6 @@ import ctypes
 import functools
 import inspect
 import logging
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ import msgspec
 import pynvml
 
 from clusterwatt.clock import Clock
-from clusterwatt.nvml.constants import FIELD_MEMORY_TEMPERATURE, Field
+from clusterwatt.nvml.constants import Field
 from clusterwatt.nvml.errors import (
     FUNCTION_NOT_FOUND,
     GPU_NOT_FOUND,
@@ -38,18 +37,15 @@ from clusterwatt.nvml.errors import (
     open_reason,
     ruling,
 )
+from clusterwatt.nvml.values import FieldBatch, samples
 from clusterwatt.readings import Failure
 
 log = logging.getLogger("clusterwatt.nvml")
 
-# Members of the value union by nvmlValueType_t.
-UNION_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-# "Not available" is all ones in the width of the value.
-NOT_AVAILABLE = {"uiVal": 0xFFFFFFFF, "ulVal": 0xFFFFFFFFFFFFFFFF, "ullVal": 0xFFFFFFFFFFFFFFFF}
-LAST_UNTYPED_FIELD = 31  # NVML does not set the value type of ids 1 to 31: unsigned, 64 bits
-
 SAMPLES_AT_ONCE = 256  # the ring buffers hold about 100
 MOST_SAMPLES = 1 << 16
+
+EVENT_WAIT = "nvmlEventSetWait_v2"  # lasts as long as nothing happens: its time says nothing of the driver
 
 
 class Versions(msgspec.Struct, frozen=True):
@@ -85,10 +81,12 @@ class Session:
         self,
         *,
         simulated: bool = False,
+        replayed: bool = False,
         clock: Clock | None = None,
         took: Callable[[str, float], None] | None = None,
     ) -> None:
         self.simulated = simulated
+        self.simulated_label = "replay" if replayed else "true" if simulated else "false"
         self.calls = 0
         self._clock = clock
         self._took = took
@@ -175,7 +173,7 @@ class Session:
         return self._timed(name, inspect.unwrap(function) if undecoded else function, arguments)
 
     def raw_call(self, name: str, *arguments: Any) -> None:
-        """Call a function of the library itself, where the binding's own wrapper calls it twice."""
+        """Call a function of the library itself, where the binding's wrapper is slow or calls it twice."""
         find = pynvml._nvmlGetFunctionPointer  # noqa: SLF001 - the binding's own way to a function
         code = self._timed(name, lambda: find(name)(*arguments), ())
         if code != 0:
@@ -194,7 +192,7 @@ class Session:
         except UnicodeDecodeError:
             raise Refused(name, UNDECODABLE) from None
         finally:
-            if self._took and self._clock:
+            if self._took and self._clock and name != EVENT_WAIT:
                 self._took(name, self._clock.monotonic_s() - started_s)
 
     def _text(self, name: str) -> str:
@@ -236,6 +234,7 @@ class Device:
         self.gpu = ""
         self.handle: Any = None
         self.simulated = session.simulated
+        self.simulated_label = session.simulated_label
         self.driver_version = session.versions().driver
         self.failures: list[Failure] = []
         self.answers = 0
@@ -244,6 +243,7 @@ class Device:
         self._offered: set[tuple[object, ...]] = set()
         self._lacking: set[tuple[object, ...]] = set()
         self._known_fields: set[int] = set()
+        self._batches: dict[tuple[Field, ...], FieldBatch] = {}
         self._sample_buffers: dict[int, Any] = {}
 
     def ask(self, function: str, *arguments: int) -> Any:
@@ -346,21 +346,30 @@ class Device:
         self._session.call(function, self.handle, ctypes.byref(filled))
         return filled
 
-    def _batch(self, batch: Sequence[Field]) -> dict[Field, float]:
+    def _batch(self, fields: Sequence[Field]) -> dict[Field, float]:
+        batch = self._batches.get(tuple(fields))
+        if batch is None:
+            batch = FieldBatch(fields, (pynvml.c_nvmlFieldValue_t * len(fields))())
+            if len(fields) > 1:
+                self._batches[batch.fields] = batch
         values: dict[Field, float] = {}
         try:
-            entries = self._session.call("nvmlDeviceGetFieldValues", self.handle, batch)
+            self._session.raw_call(
+                "nvmlDeviceGetFieldValues",
+                self.handle,
+                ctypes.c_int(len(fields)),
+                ctypes.byref(batch.blank()),
+            )
         except Refused as refused:
-            self._judge(batch[0], str(refused), refused.code)
+            self._judge(fields[0], str(refused), refused.code)
             return values
-        for field, entry in zip(batch, entries, strict=True):
-            if entry.nvmlReturn != 0:
-                self._judge(field, described(f"field {field}", entry.nvmlReturn), entry.nvmlReturn)
+        for field, code, value in batch.entries():
+            if code != 0:
+                self._judge(field, described(f"field {field}", code), code)
                 continue
             self._offered.add(field)
             self._known_fields.add(field[0])
             self.answers += 1
-            value = _field_value(entry)
             if value is not None:
                 values[field] = value
         return values
@@ -388,14 +397,10 @@ class Device:
                 if refused.code != INSUFFICIENT_SIZE or size >= MOST_SAMPLES:
                     raise
                 size, buffer = size * 2, None
-        newest_us = since_us
-        values = []
-        for sample in buffer[: min(count.value, size)]:
-            value = _union_value(sample.sampleValue, value_type.value)
-            if sample.timeStamp > since_us and value is not None:
-                values.append(value)
-                newest_us = max(newest_us, sample.timeStamp)
-        return Samples(tuple(values), newest_us)
+        found = samples(buffer, min(count.value, size), value_type.value)
+        new = [(stamp, value) for stamp, value in found if stamp > since_us and value is not None]
+        newest_us = max((stamp for stamp, _ in new), default=since_us)
+        return Samples(tuple(value for _, value in new), newest_us)
 
 
 def member_bytes(structure: Any, name: str) -> bytes:
@@ -406,22 +411,3 @@ def member_bytes(structure: Any, name: str) -> bytes:
 
 def _decoded(text: bytes | str) -> str:
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-
-
-def _field_value(entry: Any) -> float | None:
-    value_type = entry.valueType
-    if entry.fieldId <= LAST_UNTYPED_FIELD:
-        value_type = UNION_MEMBERS.index("ullVal")
-    elif entry.fieldId == FIELD_MEMORY_TEMPERATURE[0]:
-        value_type = UNION_MEMBERS.index("uiVal")  # r545 says double for it, and means unsigned int
-    return _union_value(entry.value, value_type)
-
-
-def _union_value(union: Any, value_type: int) -> float | None:
-    if value_type >= len(UNION_MEMBERS):
-        return None
-    member = UNION_MEMBERS[value_type]
-    value = getattr(union, member)
-    if value == NOT_AVAILABLE.get(member) or not math.isfinite(value):
-        return None
-    return float(value)

@@ -1,0 +1,71 @@
+"""Field values and samples as they lie in memory: `nvmlFieldValue_t` and `nvmlSample_t` of nvml.h.
+
+Some hundred of them are read each second. The binding's classes run Python code at every look at a member,
+which made them the largest part of the cost; here a whole array is unpacked at once. A test holds the layout
+against that of the binding.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from clusterwatt.nvml.constants import FIELD_MEMORY_TEMPERATURE, Field
+
+# fieldId, scopeId, timestamp, latencyUsec, valueType, nvmlReturn, value
+FIELD = struct.Struct("=IIqqII8s")
+# timeStamp, sampleValue
+SAMPLE = struct.Struct("=Q8s")
+
+# The value union by nvmlValueType_t; an unsigned long has 64 bits on Linux.
+DOUBLE, UNSIGNED_INT, UNSIGNED_LONG, UNSIGNED_LONG_LONG, SIGNED_LONG_LONG, SIGNED_INT, UNSIGNED_SHORT = range(
+    7
+)
+UNION = tuple(struct.Struct(f"={letter}") for letter in "dIQQqiH")
+# "Not available" is all ones in the width of the value.
+NOT_AVAILABLE = {UNSIGNED_INT: 0xFFFFFFFF, UNSIGNED_LONG: (1 << 64) - 1, UNSIGNED_LONG_LONG: (1 << 64) - 1}
+LAST_UNTYPED_FIELD = 31  # NVML does not set the value type of ids 1 to 31: unsigned, 64 bits
+
+
+class FieldBatch:
+    """Fields that are asked for in one call, and the array that the driver fills; used again and again."""
+
+    def __init__(self, fields: Sequence[Field], array: Any) -> None:
+        self.fields = tuple(fields)
+        self.array = array
+        self._blank = b"".join(FIELD.pack(number, scope, 0, 0, 0, 0, b"") for number, scope in fields)
+
+    def blank(self) -> Any:
+        """The array with the ids in it and nothing else."""
+        ctypes.memmove(self.array, self._blank, len(self._blank))
+        return self.array
+
+    def entries(self) -> Iterator[tuple[Field, int, float | None]]:
+        """Each field with its return code and its value."""
+        for field, entry in zip(self.fields, FIELD.iter_unpack(self.array), strict=True):
+            _, _, _, _, value_type, code, union = entry
+            if field[0] <= LAST_UNTYPED_FIELD:
+                value_type = UNSIGNED_LONG_LONG
+            elif field == FIELD_MEMORY_TEMPERATURE:
+                value_type = UNSIGNED_INT  # r545 says double for it, and means unsigned int
+            yield field, code, None if code else union_value(union, value_type)
+
+
+def samples(array: Any, count: int, value_type: int) -> Iterator[tuple[int, float | None]]:
+    """Time stamp and value of each sample."""
+    for place in range(count):
+        stamp, union = SAMPLE.unpack_from(array, place * SAMPLE.size)
+        yield stamp, union_value(union, value_type)
+
+
+def union_value(union: bytes, value_type: int) -> float | None:
+    """The value of a union; None for a mark, for what is not finite, and for a type of a later driver."""
+    if value_type >= len(UNION):
+        return None
+    (value,) = UNION[value_type].unpack_from(union)
+    if value == NOT_AVAILABLE.get(value_type) or not math.isfinite(value):
+        return None
+    return float(value)
