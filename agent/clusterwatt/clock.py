@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Protocol
+
+EARLY = 0.1  # of a cadence: a tick that comes a little early is still this one
+
+
+def next_point_s(now_s: float, every_s: float) -> float:
+    """The next whole multiple of a cadence, for a tick that begins now.
+
+    Everything that happens at a cadence keeps to such points of the common monotonic clock: what was late
+    does not shift what comes next, and the driver host ticks with the agent.
+    """
+    return (math.floor(now_s / every_s + EARLY) + 1) * every_s
 
 
 class Clock(Protocol):

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from clusterwatt.clock import Clock
+from clusterwatt.clock import Clock, next_point_s
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.meters.energy import GpuMeter
 from clusterwatt.meters.node import NodeMeter
@@ -76,6 +76,7 @@ class Pipeline:
         """
         failed = 0
         while not stop.is_set():
+            next_s = next_point_s(self._clock.monotonic_s(), self._every_s)
             try:
                 await self.tick()
                 failed = 0
@@ -84,9 +85,8 @@ class Pipeline:
                 log.exception("tick failed")
                 if failed == FAILURES_IN_A_ROW:
                     raise
-            now_s = self._clock.monotonic_s()
             try:
-                await asyncio.wait_for(stop.wait(), self._every_s - now_s % self._every_s)
+                await asyncio.wait_for(stop.wait(), max(0.0, next_s - self._clock.monotonic_s()))
             except asyncio.TimeoutError:
                 continue
 
@@ -110,8 +110,7 @@ class Pipeline:
         if self._driver is None or not self._driver.expect_frame(countdown.tick):
             countdown.tick()
         await self._until(answered, started_s + CLOSE_AFTER * self._every_s)
-        # Until the next tick is near: the first tick falls between two points of the grid.
-        late_s = started_s + min(LATE_UNTIL * self._every_s, self._every_s - started_s % self._every_s)
+        late_s = min(started_s + LATE_UNTIL * self._every_s, next_point_s(started_s, self._every_s))
         countdown.eager = True
         missing = countdown.left
         self._publish()

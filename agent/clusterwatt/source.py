@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from clusterwatt.clock import Clock
+from clusterwatt.clock import EARLY, Clock, next_point_s
 from clusterwatt.collectors import Collector
 from clusterwatt.log import ChangeLog
 from clusterwatt.readings import (
@@ -23,7 +22,6 @@ from clusterwatt.worker import Outcome, Worker
 log = logging.getLogger("clusterwatt.collectors")
 
 STALE_INTERVALS = 3
-EARLY = 0.1  # of a cadence: a tick that comes a little early is still this one
 
 ByType = Mapping[type[Reading], tuple[Any, ...]]
 
@@ -125,8 +123,7 @@ class Source:
             self._take(outcome)
             answered()
 
-        # On whole multiples of the cadence, as the ticks are: a pass that was late does not shift the next.
-        self._next_s = (math.floor(now_s / self._every_s + EARLY) + 1) * self._every_s
+        self._next_s = next_point_s(now_s, self._every_s)
         return self._worker.start(lambda: list(self._collector.collect()), done)
 
     def close(self) -> None:

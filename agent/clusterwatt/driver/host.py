@@ -24,8 +24,9 @@ from typing import IO
 
 import msgspec
 
-from clusterwatt.clock import Clock, SystemClock
+from clusterwatt.clock import Clock, SystemClock, next_point_s
 from clusterwatt.collectors.gpu import GpuReader
+from clusterwatt.driver.events import EventWatch
 from clusterwatt.driver.frames import (
     DeviceFrame,
     DriverState,
@@ -34,8 +35,10 @@ from clusterwatt.driver.frames import (
     read_message,
     write_message,
 )
+from clusterwatt.driver.gpm_host import GpmPart
 from clusterwatt.log import configure
 from clusterwatt.nvml.errors import DeviceTrouble, DriverUnavailable, GenerationOver
+from clusterwatt.nvml.gpm import Target
 from clusterwatt.nvml.session import Device, Enumeration, Session, Versions
 from clusterwatt.readings import Failure, HostReading
 from clusterwatt.worker import Countdown, Outcome, Worker
@@ -97,6 +100,15 @@ class Slot:
         self.failures.append(Failure(item=self.device.uuid, reason=reason, detail=detail))
         self.newest = Pass(read_s=self.newest.read_s, reason=reason)
 
+    @property
+    def well(self) -> bool:
+        """Whether the GPU has answered everything that was asked of it so far."""
+        return self.worker.busy_since_s is None and not self.absent and not self.newest.reason
+
+    def target(self) -> Target:
+        """The GPU as GPM is asked for it."""
+        return Target(self.device.uuid, self.device.gpu, self.device.handle)
+
     def frame(self) -> DeviceFrame:
         """What goes out now; failures go out once."""
         newest = self.newest
@@ -119,6 +131,8 @@ class Host:
         self._session = session
         self._clock = clock
         self._driver = Worker("driver", clock)
+        self._events = EventWatch(session, clock)
+        self._gpm = GpmPart(session, clock, settings.every_seconds)
         self._answers: collections.deque[Outcome[Answer]] = collections.deque()
         self._versions: Versions | None = None  # known while the session is open
         self._reason = "starting"
@@ -135,7 +149,8 @@ class Host:
         self._ask_driver(deadline_s)
         if self._versions is not None:
             self._read_gpus(deadline_s)
-        over = next((slot.over for slot in self._slots.values() if slot.over), "")
+            self._gpm.sample([slot.target() for slot in self._slots.values() if slot.well], deadline_s)
+        over = next((slot.over for slot in self._slots.values() if slot.over), self._gpm.over)
         if over:
             self._end(over)
         return Frame(
@@ -144,11 +159,15 @@ class Host:
             gpus_visible=self._count,
             devices=tuple(slot.frame() for slot in self._slots.values()),
             leaving=self._leaving,
+            xids=self._events.take(),
+            xids_watched=self._events.watched,
+            gpm=self._gpm.frame(),
         )
 
     def close(self) -> None:
         """Let go of the driver, unless a call is outstanding: shutting down beside it is not allowed."""
-        if self._versions is None or any(self._hangs(slot.worker) for slot in self._slots.values()):
+        left = self._events.stop(LEAVE_WITHIN_S) and self._gpm.close(LEAVE_WITHIN_S)
+        if self._versions is None or not left or any(self._hangs(s.worker) for s in self._slots.values()):
             return
         done = threading.Event()
         if self._driver.start(self._session.close, lambda _: done.set()):
@@ -242,6 +261,7 @@ class Host:
         """Give each new GPU a slot, and one that is not there any more its reason."""
         self._searched_s = self._clock.monotonic_s()
         self._count = found.count
+        self._events.watch(found.devices)
         for device in found.devices:
             if device.uuid not in self._slots:
                 reader = GpuReader(
@@ -277,12 +297,17 @@ class Host:
         self._leaving = reason
 
 
-def simulated_session(settings: HostSettings) -> None:
-    """Put the simulated library below the binding."""
+def stand_in(settings: HostSettings) -> None:
+    """Put the simulated or the recorded library below the binding. Raises BundleError."""
+    simulate = settings.simulate
+    if simulate.replay_file:
+        from clusterwatt.nvml import bundle, capture
+
+        capture.put_below(capture.Replay(bundle.read(Path(simulate.replay_file))))
+        return
     from clusterwatt.simulate.faults import Faults
     from clusterwatt.simulate.nvml import SimulatedLibrary, install
 
-    simulate = settings.simulate
     faults = Faults.from_file(Path(simulate.faults_file)) if simulate.faults_file else None
     install(SimulatedLibrary(simulate.profile, simulate.gpus, simulate.seed, time.time, faults))
 
@@ -294,12 +319,12 @@ def serve(host: Host, settings: HostSettings, out: IO[bytes], leave: threading.E
     """
     every_s = settings.every_seconds
     while not leave.is_set():
+        next_s = next_point_s(clock.monotonic_s(), every_s)
         frame = host.tick()
         write_message(out, frame)
         if frame.leaving:
             return
-        now_s = clock.monotonic_s()
-        leave.wait(every_s - now_s % every_s)
+        leave.wait(max(0.0, next_s - clock.monotonic_s()))
 
 
 def main() -> None:
@@ -319,10 +344,13 @@ def main() -> None:
         leave.set()
 
     threading.Thread(target=watch_input, name="input", daemon=True).start()
-    if settings.simulate.profile:
-        simulated_session(settings)
+    simulate = settings.simulate
+    if simulate.profile or simulate.replay_file:
+        stand_in(settings)
     clock = SystemClock()
-    session = Session(simulated=bool(settings.simulate.profile), clock=clock)
+    session = Session(
+        simulated=bool(simulate.profile), replayed=bool(simulate.replay_file), clock=clock
+    )
     host = Host(settings, session, clock)
     with contextlib.suppress(OSError):  # the agent has gone: nobody is left to tell
         serve(host, settings, sys.stdout.buffer, leave, clock)
