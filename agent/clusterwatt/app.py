@@ -21,6 +21,7 @@ from clusterwatt.config.model import Collector as CollectorSettings
 from clusterwatt.config.model import Config
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
+from clusterwatt.event_log import EventLog
 from clusterwatt.expose.history import History
 from clusterwatt.expose.render import Renderer
 from clusterwatt.expose.server import Site
@@ -62,6 +63,7 @@ class Agent:
             alive=self.alive,
         )
         self.pipeline = Pipeline((), None, clock, self.site.publish, about_agent=self._about)
+        self.pipeline.on_event(EventLog(clock))
         self._build(config)
 
     def apply(self, config: Config) -> None:

@@ -22,6 +22,7 @@ from clusterwatt.collectors import (
     gpu,
     host,
     hwmon,
+    kmsg,
     lustre,
     md,
     memory,
@@ -33,7 +34,7 @@ from clusterwatt.collectors import (
     textfile,
     timesync,
 )
-from clusterwatt.meters import node
+from clusterwatt.meters import activity, node, suspect, xid
 from clusterwatt.sysfs import Files
 
 Metrics = tuple[Metric, ...]
@@ -63,6 +64,7 @@ COLLECTORS = (
     Entry("timesync", timesync.METRICS, lambda *_: timesync.TimesyncCollector()),
     Entry("rapl", (), lambda files, *_: rapl.RaplCollector(files)),
     Entry("hwmon", hwmon.METRICS, lambda files, *_: hwmon.HwmonCollector(files)),
+    Entry("kmsg", (), lambda files, _, clock: kmsg.KmsgCollector(files.root, clock)),
     Entry("textfile", textfile.METRICS, textfile.TextfileCollector),
 )
 
@@ -71,6 +73,9 @@ COLLECTORS = (
 CATALOG: Metrics = (
     *selfstats.METRICS,
     *gpu.METRICS,
+    *activity.METRICS,
+    *suspect.METRICS,
+    *xid.METRICS,
     *(metric for entry in COLLECTORS for metric in entry.metrics),
     *node.METRICS,
 )

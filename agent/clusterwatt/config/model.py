@@ -179,6 +179,7 @@ class Collectors(Section, frozen=True):
     lustre: LustreCollector = LustreCollector()
     rapl: RaplCollector = RaplCollector()
     hwmon: HwmonCollector = HwmonCollector()
+    kmsg: Collector = Collector()
     textfile: TextfileCollector = TextfileCollector()
 
 

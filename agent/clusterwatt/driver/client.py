@@ -28,6 +28,7 @@ from clusterwatt.readings import (
     DriverHost,
     DriverInfo,
     DriverUp,
+    DriverXid,
     Failure,
     GpuDown,
     GpuUp,
@@ -137,6 +138,7 @@ class DriverClient:
         self._said_more = False
         self._known: dict[str, str] = {}  # uuid -> newest index
         self._failures: collections.deque[Failure] = collections.deque(maxlen=1000)
+        self._xids: collections.deque[DriverXid] = collections.deque(maxlen=10_000)
         self._born_s = clock.monotonic_s()
         self._last_good_s: float | None = None
         self._end_reason = ""
@@ -239,6 +241,15 @@ class DriverClient:
         self._said_more = False
         return [self._failures.popleft() for _ in range(len(self._failures))]
 
+    def take_xids(self) -> list[DriverXid]:
+        """XID events since the last call, each once."""
+        return [self._xids.popleft() for _ in range(len(self._xids))]
+
+    @property
+    def xids_watched(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs whose XIDs the driver tells."""
+        return () if self._frame is None else self._frame.xids_watched
+
     def stop(self, timeout_s: float) -> None:
         """End the host gently; one that does not end within the time is left behind, never killed."""
         process, self._process = self._process, None
@@ -257,6 +268,7 @@ class DriverClient:
             if device.readings and (self._last_good_s is None or device.read_s > self._last_good_s):
                 self._last_good_s = device.read_s
             self._failures.extend(device.failures)
+        self._xids.extend(frame.xids)
         if frame.leaving:
             self._end_reason = frame.leaving
         elif frame.driver.up:

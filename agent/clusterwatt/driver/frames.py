@@ -13,7 +13,7 @@ from typing import IO
 import msgspec
 
 from clusterwatt.config.model import Simulate
-from clusterwatt.readings import Failure, HostReading
+from clusterwatt.readings import DriverXid, Failure, HostReading
 
 LENGTH_BYTES = 4
 MAX_MESSAGE_BYTES = 16 << 20  # a frame of 8 GPUs is 20 kB; more is not a frame
@@ -58,13 +58,18 @@ class DeviceFrame(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """State of driver and GPUs at one time. `leaving`: why the host ends after this frame, else empty."""
+    """State of driver and GPUs at one time. `leaving`: why the host ends after this frame, else empty.
+
+    `xids` are those since the last frame, `xids_watched` the UUIDs of the GPUs whose XIDs the driver tells.
+    """
 
     sent_s: float
     driver: DriverState
     gpus_visible: int
     devices: tuple[DeviceFrame, ...]
     leaving: str = ""
+    xids: tuple[DriverXid, ...] = ()
+    xids_watched: tuple[str, ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()

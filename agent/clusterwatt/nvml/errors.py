@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 INSUFFICIENT_SIZE = 7
+TIMEOUT = 10
 FUNCTION_NOT_FOUND = 13
 GPU_NOT_FOUND = 28
 # Not a code of the driver: its text was not what the binding expects, so the binding raised instead.
