@@ -423,6 +423,20 @@ HostReading = (
 )
 
 
+class DriverXid(Reading, frozen=True):
+    """An XID event as the driver told it; told once. Instances of MIG are None when it is the whole GPU's.
+
+    `uuid` is the board's, empty when the driver could not name it.
+    """
+
+    uuid: str
+    xid: int
+    wall_s: float
+    monotonic_s: float
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+
+
 # --- GPU: what the agent makes of it -------------------------------------------------------------------
 
 
@@ -475,20 +489,6 @@ class DriverDown(Reading, frozen=True):
     reason: str
 
 
-class DriverXid(Reading, frozen=True):
-    """An XID event as the driver told it; told once. Instances of MIG are None when it is the whole GPU's.
-
-    `uuid` is the board's, empty when the driver could not name it.
-    """
-
-    uuid: str
-    xid: int
-    wall_s: float
-    monotonic_s: float
-    gpu_instance: int | None = None
-    compute_instance: int | None = None
-
-
 class DriverInfo(Reading, frozen=True):
     """Versions of the driver. simulated: true, false."""
 
@@ -496,6 +496,103 @@ class DriverInfo(Reading, frozen=True):
     nvml: str
     cuda: str
     simulated: str
+
+
+class GpuXids(Reading, frozen=True):
+    """XIDs of a GPU since the agent started, of all codes."""
+
+    gpu: str
+    uuid: str
+    events: float
+
+
+class GpuXid(Reading, frozen=True):
+    """One XID code of a GPU: how often since the agent started, and when last, also before that."""
+
+    gpu: str
+    uuid: str
+    xid: str
+    xid_class: str
+    severity: str
+    events: float
+    last_timestamp_seconds: float
+
+
+class SwitchSxid(Reading, frozen=True):
+    """One SXid code of an NVSwitch, as `GpuXid`. fatality: non_fatal, fatal, always_fatal."""
+
+    switch: str
+    sxid: str
+    fatality: str
+    events: float
+    last_timestamp_seconds: float
+
+
+class HardwareEvent(msgspec.Struct, frozen=True):
+    """An XID of a GPU or an SXid of an NVSwitch with what the catalogue says of it; told once, not kept.
+
+    kind: xid, sxid. `uuid` and `gpu` are empty for a switch and for a GPU that the driver does not show.
+    `instance`: GPU instance and compute instance of MIG as `9` or `9/0`, empty for the whole GPU.
+    `detail` is the kernel's text, empty when the driver was heard first. `echo`: it followed another one.
+    """
+
+    kind: str
+    code: int
+    name: str
+    xid_class: str
+    severity: str
+    action: str
+    text: str
+    gpu: str
+    uuid: str
+    pci: str
+    instance: str
+    switch: str
+    fatality: str
+    detail: str
+    echo: bool
+    wall_s: float
+    monotonic_s: float
+
+
+# --- Kernel log ----------------------------------------------------------------------------------------
+
+
+class KernelLog(Reading, frozen=True):
+    """The kernel log can be read: so many records since the agent opened it."""
+
+    records: float
+
+
+class KernelXid(Reading, frozen=True):
+    """A line about an XID. `sequence` is the kernel's number of the record: a line may be told again.
+
+    `pci` is as in the line, without function. `history`: the record was there when the log was opened.
+    """
+
+    sequence: int
+    pci: str
+    xid: int
+    detail: str
+    wall_s: float
+    monotonic_s: float
+    history: bool = False
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+
+
+class KernelSxid(Reading, frozen=True):
+    """A line about an SXid, as `KernelXid`. `fatal`: the driver's word in the line."""
+
+    sequence: int
+    switch: str
+    pci: str
+    sxid: int
+    fatal: bool
+    detail: str
+    wall_s: float
+    monotonic_s: float
+    history: bool = False
 
 
 # --- Network -------------------------------------------------------------------------------------------
@@ -605,103 +702,6 @@ class Disk(Reading, frozen=True):
 
     device: str
     read_bytes: float
-class GpuXids(Reading, frozen=True):
-    """XIDs of a GPU since the agent started, of all codes."""
-
-    gpu: str
-    uuid: str
-    events: float
-
-
-class GpuXid(Reading, frozen=True):
-    """One XID code of a GPU: how often since the agent started, and when last, also before that."""
-
-    gpu: str
-    uuid: str
-    xid: str
-    xid_class: str
-    severity: str
-    events: float
-    last_timestamp_seconds: float
-
-
-class SwitchSxid(Reading, frozen=True):
-    """One SXid code of an NVSwitch, as `GpuXid`. fatality: non_fatal, fatal, always_fatal."""
-
-    switch: str
-    sxid: str
-    fatality: str
-    events: float
-    last_timestamp_seconds: float
-
-
-class HardwareEvent(msgspec.Struct, frozen=True):
-    """An XID of a GPU or an SXid of an NVSwitch with what the catalogue says of it; told once, not kept.
-
-    kind: xid, sxid. `uuid` and `gpu` are empty for a switch and for a GPU that the driver does not show.
-    `instance`: GPU instance and compute instance of MIG as `9` or `9/0`, empty for the whole GPU.
-    `detail` is the kernel's text, empty when the driver was heard first. `echo`: it followed another one.
-    """
-
-    kind: str
-    code: int
-    name: str
-    xid_class: str
-    severity: str
-    action: str
-    text: str
-    gpu: str
-    uuid: str
-    pci: str
-    instance: str
-    switch: str
-    fatality: str
-    detail: str
-    echo: bool
-    wall_s: float
-    monotonic_s: float
-
-
-# --- Kernel log ----------------------------------------------------------------------------------------
-
-
-class KernelLog(Reading, frozen=True):
-    """The kernel log can be read: so many records since the agent opened it."""
-
-    records: float
-
-
-class KernelXid(Reading, frozen=True):
-    """A line about an XID. `sequence` is the kernel's number of the record: a line may be told again.
-
-    `pci` is as in the line, without function. `history`: the record was there when the log was opened.
-    """
-
-    sequence: int
-    pci: str
-    xid: int
-    detail: str
-    wall_s: float
-    monotonic_s: float
-    history: bool = False
-    gpu_instance: int | None = None
-    compute_instance: int | None = None
-
-
-class KernelSxid(Reading, frozen=True):
-    """A line about an SXid, as `KernelXid`. `fatal`: the driver's word in the line."""
-
-    sequence: int
-    switch: str
-    pci: str
-    sxid: int
-    fatal: bool
-    detail: str
-    wall_s: float
-    monotonic_s: float
-    history: bool = False
-
-
     written_bytes: float
     reads_completed: float
     writes_completed: float
