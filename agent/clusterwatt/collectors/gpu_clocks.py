@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clusterwatt.catalog import CORE, FULL, STANDARD, LevelBy, Table
-from clusterwatt.nvml.constants import CLOCK_GRAPHICS, CLOCK_MEMORY, CLOCK_SM, CLOCK_VIDEO
+from clusterwatt.nvml.constants import CLOCK_GRAPHICS, CLOCK_MEMORY, CLOCK_SM, CLOCK_VIDEO, NOT_AVAILABLE
 from clusterwatt.nvml.session import Device
 from clusterwatt.readings import GpuClock, GpuClockMax, GpuPerformanceState
 
@@ -31,7 +31,6 @@ METRICS = (
 )
 
 DOMAINS = {"sm": CLOCK_SM, "memory": CLOCK_MEMORY, "graphics": CLOCK_GRAPHICS, "video": CLOCK_VIDEO}
-NOT_AVAILABLE = 0xFFFFFFFF
 SLOWEST_STATE = 15  # 32 means unknown
 
 

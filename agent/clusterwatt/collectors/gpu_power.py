@@ -11,6 +11,7 @@ from clusterwatt.nvml.constants import (
     FIELD_ENERGY,
     FIELD_POWER_AVERAGE,
     FIELD_POWER_INSTANT,
+    NOT_AVAILABLE,
     SCOPE_GPU,
     SCOPE_MEMORY,
     SCOPE_MODULE,
@@ -55,7 +56,6 @@ GPU_FIELDS = ((FIELD_POWER_INSTANT, SCOPE_GPU), (FIELD_POWER_AVERAGE, SCOPE_GPU)
 
 GA100 = (8, 0)  # compute capability of A100, A30 and their like
 HOPPER = 9
-NOT_AVAILABLE = 0xFFFFFFFF
 
 
 class Power:

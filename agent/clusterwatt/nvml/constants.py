@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 Field = tuple[int, int]
 
+NOT_AVAILABLE = 0xFFFFFFFF  # what 32-bit answers hold when there is nothing to say
+
 # Versioned structures carry their size and their version.
 MEMORY_V2 = 0x02000028
 
@@ -27,6 +29,9 @@ ECC_VOLATILE, ECC_AGGREGATE = range(2)
 LOCATION_DRAM, LOCATION_SRAM = 2, 7
 
 VIRTUALIZATION_VGPU = 2  # a guest whose GPU is a part of one
+
+INFOROM_OEM, INFOROM_ECC, INFOROM_POWER = range(3)
+LICENSE_VGPU = 1  # a licensable feature: a vGPU
 
 NVLINK_ACTIVE, NVLINK_SLEEP = 1, 2
 
@@ -92,4 +97,24 @@ ARCHITECTURES = {
     9: "hopper",
     10: "blackwell",
     13: "rubin",
+}
+
+BRANDS = {
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "GRID",
+    5: "GeForce",
+    6: "Titan",
+    7: "NVIDIA Virtual Applications",
+    8: "NVIDIA Virtual PC",
+    9: "NVIDIA Virtual Compute Server",
+    10: "NVIDIA RTX Virtual Workstation",
+    11: "NVIDIA Cloud Gaming",
+    12: "Quadro RTX",
+    13: "NVIDIA RTX",
+    14: "NVIDIA",
+    15: "GeForce RTX",
+    16: "Titan RTX",
+    18: "NVIDIA RTX Virtual Game Dev",
 }
