@@ -34,7 +34,7 @@ from clusterwatt.collectors import (
     textfile,
     timesync,
 )
-from clusterwatt.meters import node, xid
+from clusterwatt.meters import activity, node, suspect, xid
 from clusterwatt.sysfs import Files
 
 Metrics = tuple[Metric, ...]
@@ -73,6 +73,8 @@ COLLECTORS = (
 CATALOG: Metrics = (
     *selfstats.METRICS,
     *gpu.METRICS,
+    *activity.METRICS,
+    *suspect.METRICS,
     *xid.METRICS,
     *(metric for entry in COLLECTORS for metric in entry.metrics),
     *node.METRICS,

@@ -11,22 +11,28 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from clusterwatt.clock import Clock, next_point_s
 from clusterwatt.driver.client import DriverClient
+from clusterwatt.meters.activity import ActivityMeter
 from clusterwatt.meters.energy import GpuMeter
 from clusterwatt.meters.node import NodeMeter
+from clusterwatt.meters.suspect import SuspectMeter
 from clusterwatt.meters.xid import XidMeter
 from clusterwatt.readings import (
     BoardPower,
     EnergyZone,
     GpuEnergy,
+    GpuGpm,
     GpuInfo,
     GpuIntegrals,
+    GpuMode,
+    GpuPcieTraffic,
     GpuPower,
     GpuPowerLimit,
+    GpuUse,
     HardwareEvent,
     KernelLog,
     KernelSxid,
@@ -65,6 +71,9 @@ class Pipeline:
         self._every_s = every_s
         self._about_agent = about_agent
         self._gpu_meter = GpuMeter()
+        self._activity_meter = ActivityMeter()
+        self._suspect_meter = SuspectMeter()
+        self._gpm_account = Account("gpm", clock)
         self._node_meter = NodeMeter()
         self._node_account = Account("node_energy", clock)
         self._xid_meter = XidMeter()
@@ -150,7 +159,8 @@ class Pipeline:
         read_s: dict[type[Reading], float] = {}
         for source in self._sources:
             fresh = source.fresh(now_s)
-            parts.update(fresh)
+            for kind, found in fresh.items():  # several sources may have readings of one type
+                parts[kind] = parts.get(kind, ()) + found
             read_s.update(dict.fromkeys(fresh, source.read_s))
         if self._driver is not None:
             parts.update(by_type(self._from_driver(self._driver)))
@@ -161,7 +171,9 @@ class Pipeline:
             loose.extend(source.state(now_s))
         if self._driver is not None:
             loose.append(self._driver.state())
+            loose.extend(self._driver.gpm.state(now_s))
         loose.extend(self._driver_account.readings())
+        loose.extend(self._gpm_account.readings())
         loose.extend(self._node_account.readings())
         parts.update(by_type(loose))
         self._number += 1
@@ -170,14 +182,35 @@ class Pipeline:
         )
 
     def _from_driver(self, driver: DriverClient) -> list[Reading]:
-        """What the driver host said, and what the GPU meter makes of it."""
+        """What the driver host said, and what the GPU meters make of it."""
         readings = list(driver.readings())
         parts = by_type(readings)
         measured = self._gpu_meter.measure(parts.get(GpuIntegrals, ()), parts.get(GpuPowerLimit, ()))
+        activity = self._measure_activity(parts, driver.every_seconds)
         failures = driver.take_failures()
         if failures is None:  # nothing new was said, so nothing new can have failed
-            return [*readings, *measured]
-        return readings + self._driver_account.without_failures(itertools.chain(failures, measured))
+            return [*readings, *measured, *activity]
+        failed = itertools.chain(driver.gpm.take_failures(), activity)
+        return [
+            *readings,
+            *self._driver_account.without_failures(itertools.chain(failures, measured)),
+            *self._gpm_account.without_failures(failed),
+        ]
+
+    def _measure_activity(self, parts: ByType, every_s: float) -> Iterator[Reading]:
+        integrals, gpm = parts.get(GpuIntegrals, ()), parts.get(GpuGpm, ())
+        uses = parts.get(GpuUse, ())
+        yield from self._activity_meter.measure(
+            integrals,
+            gpm,
+            uses,
+            parts.get(GpuPcieTraffic, ()),
+            every_s=every_s,
+            in_mig_mode={mode.uuid for mode in parts.get(GpuMode, ()) if mode.mode == "mig" and mode.enabled},
+        )
+        yield from self._suspect_meter.measure(
+            integrals, gpm, uses, parts.get(GpuPower, ()), every_s=every_s
+        )
 
     def _measure_node(self, parts: ByType, read_s: Mapping[type[Reading], float]) -> list[Reading]:
         measured = self._node_meter.measure(

@@ -81,6 +81,46 @@ class GpuIntegrals(Reading, frozen=True):
     energy_counter_scope: str = "gpu"
 
 
+class GpuGpm(Reading, frozen=True):
+    """What GPM (GPU performance monitoring) has measured since the driver host began to watch this GPU.
+
+    `since_s` is when that was, `read_s` the newest sample, both monotonic. Sums of ratio times seconds, and
+    bytes; they start again with each driver host, and `meters.activity` makes counters of them. `offered` is
+    False on a card without GPM, which then has nothing else. `sm_active_ratio` is the newest interval's.
+    """
+
+    gpu: str
+    uuid: str
+    since_s: float
+    read_s: float
+    offered: bool = True
+    sm_active_ratio: float | None = None
+    graphics_active_seconds: float | None = None
+    sm_active_seconds: float | None = None
+    sm_occupancy_seconds: float | None = None
+    tensor_active_seconds: float | None = None
+    dram_active_seconds: float | None = None
+    integer_active_seconds: float | None = None
+    fp64_active_seconds: float | None = None
+    fp32_active_seconds: float | None = None
+    fp16_active_seconds: float | None = None
+    pcie_transmit_bytes: float | None = None
+    pcie_receive_bytes: float | None = None
+    c2c_transmit_bytes: float | None = None
+    c2c_receive_bytes: float | None = None
+
+
+class GpuEngines(Reading, frozen=True):
+    """Use of the video engines in the driver's last sample period; `ofa` is optical flow."""
+
+    gpu: str
+    uuid: str
+    encoder_ratio: float | None = None
+    decoder_ratio: float | None = None
+    jpeg_ratio: float | None = None
+    ofa_ratio: float | None = None
+
+
 class GpuMemory(Reading, frozen=True):
     """Device memory; `used` is without the driver's reserve where the driver tells them apart."""
 
@@ -384,10 +424,32 @@ class GpuFabricInfo(Reading, frozen=True):
     tray: str
 
 
+class GpuBoard(Reading, frozen=True):
+    """Brand of a GPU and versions of its InfoROM; empty: not stated."""
+
+    gpu: str
+    uuid: str
+    brand: str
+    inforom_image: str
+    inforom_oem: str
+    inforom_ecc: str
+    inforom_power: str
+
+
+class GpuVgpuLicense(Reading, frozen=True):
+    """1: a guest's vGPU has a licence in force; 0: it has none, or needs none because it is no vGPU."""
+
+    gpu: str
+    uuid: str
+    licensed: float
+
+
 HostReading = (
     GpuInfo
     | GpuUse
     | GpuIntegrals
+    | GpuGpm
+    | GpuEngines
     | GpuMemory
     | GpuPower
     | GpuPowerLimit
@@ -420,6 +482,8 @@ HostReading = (
     | GpuC2cErrors
     | GpuFabricState
     | GpuFabricInfo
+    | GpuBoard
+    | GpuVgpuLicense
 )
 
 
@@ -463,6 +527,61 @@ class GpuBusy(Reading, frozen=True):
     uuid: str
     busy_seconds: float | None = None
     memory_busy_seconds: float | None = None
+
+
+class GpuActivity(Reading, frozen=True):
+    """The measure of use: seconds of the GPU's activity signal since the agent started."""
+
+    gpu: str
+    uuid: str
+    activity_seconds: float
+
+
+class GpuActivitySignal(Reading, frozen=True):
+    """Which signal the activity is. signal: sm (GPM), utilization (a kernel ran)."""
+
+    gpu: str
+    uuid: str
+    signal: str
+    chosen: float = 1.0
+
+
+class GpuActive(Reading, frozen=True):
+    """Seconds of full use since the agent started, of what GPM measures."""
+
+    gpu: str
+    uuid: str
+    graphics_active_seconds: float | None = None
+    sm_active_seconds: float | None = None
+    sm_occupancy_seconds: float | None = None
+    tensor_active_seconds: float | None = None
+    dram_active_seconds: float | None = None
+
+
+class GpuPipeActive(Reading, frozen=True):
+    """Seconds of full use of an arithmetic pipe since the agent started. pipe: fp64, fp32, fp16, integer."""
+
+    gpu: str
+    uuid: str
+    pipe: str
+    active_seconds: float
+
+
+class GpuC2cTraffic(Reading, frozen=True):
+    """Bytes over the CPU-GPU link of a superchip since the agent started, as GPM measures them."""
+
+    gpu: str
+    uuid: str
+    receive_bytes: float | None = None
+    transmit_bytes: float | None = None
+
+
+class GpuUtilizationSuspect(Reading, frozen=True):
+    """1: utilisation has stood at its maximum for ten minutes while the GPU did nothing."""
+
+    gpu: str
+    uuid: str
+    suspect: float
 
 
 class GpuEnergy(Reading, frozen=True):
@@ -997,6 +1116,27 @@ class TextFamily(Reading, frozen=True):
     kind: str
     help: str
     samples: tuple[str, ...]
+
+
+# --- Under node_exporter's names, for its own page only ------------------------------------------------
+
+
+class NodeFamily(Reading, frozen=True):
+    """A family as node_exporter has it. kind: counter, gauge, untyped. A sample: label values, and its value."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+    samples: tuple[tuple[tuple[str, ...], float], ...]
+
+
+class MountSource(Reading, frozen=True):
+    """The device, export or name that is mounted at a mount point."""
+
+    mountpoint: str
+    fstype: str
+    device: str
 
 
 # --- The snapshot --------------------------------------------------------------------------------------

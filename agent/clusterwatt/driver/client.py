@@ -21,6 +21,7 @@ import msgspec
 from clusterwatt.clock import Clock
 from clusterwatt.config.model import Driver
 from clusterwatt.driver.frames import DeviceFrame, Frame, HostSettings, read_message, write_message
+from clusterwatt.driver.gpm_agent import GpmState
 from clusterwatt.driver.supervision import Order, Supervision
 from clusterwatt.readings import (
     CollectorState,
@@ -141,6 +142,7 @@ class DriverClient:
         self._xids: collections.deque[DriverXid] = collections.deque(maxlen=10_000)
         self._born_s = clock.monotonic_s()
         self._last_good_s: float | None = None
+        self.gpm = GpmState(self._born_s, settings.every_seconds, settings.deadline_seconds)
         self._end_reason = ""
         self._arrived: Callable[[], None] | None = None
 
@@ -220,7 +222,7 @@ class DriverClient:
                 driver=frame.driver.driver,
                 nvml=frame.driver.nvml,
                 cuda=frame.driver.cuda,
-                simulated="true" if self._settings.simulate.profile else "false",
+                simulated=self._settings.simulate.label,
             )
         else:
             yield DriverDown(reason=self._driver_down_reason(frame if fresh else None))
@@ -233,6 +235,8 @@ class DriverClient:
                 yield GpuDown(gpu=gpu, uuid=uuid, reason=reason)
             elif device is not None:
                 yield from device.readings
+        if up and frame is not None and frame.gpm is not None:
+            yield from frame.gpm.readings
 
     def take_failures(self) -> list[Failure] | None:
         """Failures reported since the last call; None when no frame has come since."""
@@ -269,6 +273,7 @@ class DriverClient:
                 self._last_good_s = device.read_s
             self._failures.extend(device.failures)
         self._xids.extend(frame.xids)
+        self.gpm.heard(frame)
         if frame.leaving:
             self._end_reason = frame.leaving
         elif frame.driver.up:

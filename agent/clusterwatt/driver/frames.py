@@ -13,7 +13,7 @@ from typing import IO
 import msgspec
 
 from clusterwatt.config.model import Simulate
-from clusterwatt.readings import DriverXid, Failure, HostReading
+from clusterwatt.readings import DriverXid, Failure, GpuGpm, HostReading
 
 LENGTH_BYTES = 4
 MAX_MESSAGE_BYTES = 16 << 20  # a frame of 8 GPUs is 20 kB; more is not a frame
@@ -57,6 +57,20 @@ class DeviceFrame(msgspec.Struct, frozen=True, array_like=True):
     failures: tuple[Failure, ...]
 
 
+class GpmFrame(msgspec.Struct, frozen=True, array_like=True):
+    """GPM of all GPUs. `offered`: whether any GPU has it or may have it; None before the first pass.
+
+    `read_s` is the time of the newest sample, `call_since_s` the start of a pass that has not come back.
+    Readings are those that are not stale, failures those since the last frame.
+    """
+
+    offered: bool | None
+    read_s: float | None
+    call_since_s: float | None
+    readings: tuple[GpuGpm, ...]
+    failures: tuple[Failure, ...]
+
+
 class Frame(msgspec.Struct, frozen=True, array_like=True):
     """State of driver and GPUs at one time. `leaving`: why the host ends after this frame, else empty.
 
@@ -70,6 +84,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     leaving: str = ""
     xids: tuple[DriverXid, ...] = ()
     xids_watched: tuple[str, ...] = ()
+    gpm: GpmFrame | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
