@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,29 +71,35 @@ def end_to_end_step(*, full: bool) -> Step:
 def run_step(step: Step, report: Report) -> None:
     """Run it; its output is shown when it fails, pytest's closing line always."""
     started_s = time.monotonic()
-    try:
-        done = subprocess.run(
-            step.command,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=STEP_TIMEOUT_S,
-            check=False,
-        )
-        good, output = done.returncode == 0, done.stdout
-    except subprocess.TimeoutExpired as error:
-        good, output = False, f"{(error.stdout or b'').decode()}\nno end after {STEP_TIMEOUT_S} s"
-    say(step.name, good=good, started_s=started_s)
+    status, output = run_command(step.command)
     closing = CLOSING_LINE.search(output)
-    if not good:
+    if status != 0:
         report.failed.append(step.name)
-        print(output, flush=True)
-    elif closing:
-        print(closing.group(), flush=True)
+        say("FAIL", step.name, started_s, output)
+    else:
+        say("ok", step.name, started_s, closing.group() if closing else "")
     for skip in SKIP_LINE.finditer(output):
         report.left_out.append(f"{step.name}: {skip['where']}: {skip['why']}")
+
+
+def run_command(command: Sequence[str | Path]) -> tuple[int, str]:
+    """Exit status and output; a command that does not end is interrupted, so that it can clean up."""
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=STEP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate()
+            output += f"\ninterrupted after {STEP_TIMEOUT_S} s"
+            return 1, output
+        return process.returncode, output
 
 
 def attempt(name: str, report: Report, get: Callable[[], Path]) -> Path | None:
@@ -103,19 +110,25 @@ def attempt(name: str, report: Report, get: Callable[[], Path]) -> Path | None:
     except (apt.Unavailable, subprocess.CalledProcessError) as error:
         complaint = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
         report.left_out.append(f"{name}: {(complaint.strip() or str(error)).splitlines()[-1]}")
-        say(name, good=False, started_s=started_s)
+        say("none", name, started_s)
         return None
-    say(name, good=True, started_s=started_s)
+    say("ok", name, started_s)
     return path
 
 
-def say(name: str, *, good: bool, started_s: float) -> None:
-    """One line for each step, as soon as it is done."""
-    print(f"{'ok  ' if good else 'FAIL'} {name} ({time.monotonic() - started_s:.1f} s)", flush=True)
+def say(result: str, name: str, started_s: float, output: str = "") -> None:
+    """One line for each step as soon as it is done, and what is worth reading of its output; in one piece."""
+    line = f"{result:4} {name} ({time.monotonic() - started_s:.1f} s)\n"
+    sys.stdout.write(f"{line}{output.rstrip()}\n" if output else line)
+    sys.stdout.flush()
 
 
 def check(*, full: bool) -> Report:
-    """Run all steps, whatever fails on the way."""
+    """Run all steps, whatever fails on the way.
+
+    The end-to-end tests mostly wait, so other work goes on beside them; not with `full`, where they also
+    compare rates and times.
+    """
     report = Report()
     with ThreadPoolExecutor(max_workers=1) as background:
         others = {
@@ -127,11 +140,14 @@ def check(*, full: bool) -> Report:
         for name in PROGRAMS_FULL if full else PROGRAMS:
             attempt(name, report, partial(apt.fetch, name))
         run_step(unit_step(Path(sys.executable), f"3.{sys.version_info.minor}", full=full), report)
+        end_to_end = background.submit(run_step, end_to_end_step(full=full), report)
+        if full:
+            end_to_end.result()
         for version, environment in others.items():
             python = attempt(f"environment, Python {version}", report, environment.result)
             if python:
                 run_step(unit_step(python, version, full=False), report)
-        run_step(end_to_end_step(full=full), report)
+        end_to_end.result()
     return report
 
 
