@@ -12,7 +12,7 @@ from clusterwatt.config.load import MAX_PROBLEMS, Loaded, load
 from clusterwatt.config.model import Collectors, Config
 from clusterwatt.config.problems import ConfigError
 
-SECTIONS = "node, collectors, driver, simulate, http, limits, ledger, training, log"
+SECTIONS = ", ".join(Config.__struct_fields__)
 
 
 @pytest.fixture

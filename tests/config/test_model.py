@@ -76,7 +76,7 @@ def test_settings_without_effect_are_named() -> None:
         (4_000_123_456, {}, "/var/lib/clusterwatt/ledger.db"),
     ],
 )
-def test_the_ledger_lies_where_its_user_may_write(
+def test_ledger_and_recorder_lie_where_its_user_may_write(
     monkeypatch: pytest.MonkeyPatch, user: int, environment: dict[str, str], path: str
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
@@ -85,7 +85,8 @@ def test_the_ledger_lies_where_its_user_may_write(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert Path(model.default_ledger_path()) == Path(path)
+    assert Path(model.Ledger().path) == Path(path)
+    assert Path(model.Recorder().directory) == Path(path).parent / "flight"
 
 
 @pytest.mark.parametrize(

@@ -203,17 +203,26 @@ class Driver(Section, frozen=True):
 
 
 class Simulate(Section, frozen=True):
-    """A simulated driver in place of the real one: for demonstrations and tests.
+    """Another driver in place of the real one, for demonstrations and tests: simulated, or recorded.
 
     `profile`: a100, h100, h200, b200, l40s, t4, rtx4080; empty: the real driver. `gpus`: how many of them.
     `seed`: the same number makes the same devices and the same work.
     `faults_file`: a JSON file of faults to play, read again when it changes.
+    `replay_file`: a bundle of `clusterwatt capture`, whose answers are given again.
     """
 
     profile: Literal["", "a100", "h100", "h200", "b200", "l40s", "t4", "rtx4080"] = ""
     gpus: Annotated[int, Meta(ge=0, le=64)] = 8
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 1
     faults_file: str = ""
+    replay_file: str = ""
+
+    @property
+    def label(self) -> Literal["true", "false", "replay"]:
+        """Value of the label `simulated`: whether the driver is simulated, or what it answers is recorded."""
+        if self.replay_file:
+            return "replay"
+        return "true" if self.profile else "false"
 
 
 def listen_address(text: str) -> tuple[str, int]:
@@ -249,6 +258,34 @@ class Http(Section, frozen=True):
     max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 512
 
 
+class DcgmPage(Section, frozen=True):
+    """The page /dcgm/metrics, with names, labels and units of dcgm-exporter; made only for who asks for it.
+
+    `counters_file`: which counters, as a csv file in dcgm-exporter's format; empty: its default list.
+    `skip_unknown`: leave out counters that are not known here, with a warning, where otherwise the file is
+    refused.
+    `interval_seconds`: what rates and counted events refer to; dcgm-exporter's collect interval.
+    `hostname_lower_case`: the label `hostname`, as in dcgm-exporter 4.8.3 and later, in place of `Hostname`.
+    """
+
+    enabled: bool = True
+    counters_file: str = ""
+    skip_unknown: bool = False
+    interval_seconds: Annotated[float, Meta(ge=1, le=3_600)] = 30.0
+    hostname_lower_case: bool = False
+
+
+class Expose(Section, frozen=True):
+    """Pages in the words of other programs.
+
+    `node_exporter_names`: the page /node/metrics, with names and labels of node_exporter; what it needs beyond
+    our own readings is read only while it is on.
+    """
+
+    dcgm: DcgmPage = DcgmPage()
+    node_exporter_names: bool = False
+
+
 class Limits(Section, frozen=True):
     """What goes on the page.
 
@@ -261,17 +298,17 @@ class Limits(Section, frozen=True):
     max_series: Annotated[int, Meta(ge=1, le=1_000_000)] = 20_000
 
 
-SYSTEM_LEDGER_PATH = "/var/lib/clusterwatt/ledger.db"
+SYSTEM_STATE_FOLDER = Path("/var/lib/clusterwatt")
 
 
-def default_ledger_path() -> str:
-    """Where the ledger lives: the system's state folder for root, the user's own for others."""
+def state_folder() -> Path:
+    """Where the agent keeps what must last: the system's state folder for root, the user's own for others."""
     if os.geteuid() == 0:
-        return SYSTEM_LEDGER_PATH
+        return SYSTEM_STATE_FOLDER
     home = os.path.expanduser("~")
     state = os.environ.get("XDG_STATE_HOME") or str(Path(home, ".local", "state"))
     # A container that runs under a number has no home and no entry in passwd: "~" comes back as it is.
-    return str(Path(state, "clusterwatt", "ledger.db")) if state.startswith("/") else SYSTEM_LEDGER_PATH
+    return Path(state, "clusterwatt") if state.startswith("/") else SYSTEM_STATE_FOLDER
 
 
 class Ledger(Section, frozen=True):
@@ -280,7 +317,22 @@ class Ledger(Section, frozen=True):
     `path`: the file; under the user's own state folder when the agent does not run as root.
     """
 
-    path: NotEmpty = msgspec.field(default_factory=default_ledger_path)
+    path: NotEmpty = msgspec.field(default_factory=lambda: str(state_folder() / "ledger.db"))
+
+
+class Recorder(Section, frozen=True):
+    """The flight recorder: the last `keep_seconds` of every GPU and port at full rate, in memory.
+
+    It is frozen to a file in `directory` when a GPU is lost or hangs, at a fault of driver or hardware (XID),
+    and by `clusterwatt flight freeze`. The oldest files go when there are more than `max_bundles` or they
+    hold more than `max_bytes`.
+    """
+
+    enabled: bool = True
+    keep_seconds: Annotated[float, Meta(ge=60, le=86_400)] = 900.0
+    directory: NotEmpty = msgspec.field(default_factory=lambda: str(state_folder() / "flight"))
+    max_bundles: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 40)] = 64 << 20
 
 
 class Training(Section, frozen=True):
@@ -304,7 +356,9 @@ class Config(Section, frozen=True):
     driver: Driver = Driver()
     simulate: Simulate = Simulate()
     http: Http = Http()
+    expose: Expose = Expose()
     limits: Limits = Limits()
     ledger: Ledger = msgspec.field(default_factory=Ledger)
+    recorder: Recorder = msgspec.field(default_factory=Recorder)
     training: Training = Training()
     log: Log = Log()

@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from clusterwatt.config import values
-from clusterwatt.config.model import SYSTEM_LEDGER_PATH, Config, Ledger, Section
+from clusterwatt.config.model import SYSTEM_STATE_FOLDER, Config, Ledger, Recorder, Section
 
 HEAD = """\
 # Configuration of clusterwatt, with every setting at its default.
@@ -27,7 +27,10 @@ def to_yaml(config: Config) -> str:
 
 def reference() -> str:
     """A configuration file that changes nothing: each setting commented out, with what it means and takes."""
-    defaults = Config(ledger=Ledger(path=SYSTEM_LEDGER_PATH))  # not that of the user who happens to ask
+    defaults = Config(  # not those of the user who happens to ask
+        ledger=Ledger(path=str(SYSTEM_STATE_FOLDER / "ledger.db")),
+        recorder=Recorder(directory=str(SYSTEM_STATE_FOLDER / "flight")),
+    )
     return HEAD + "\n".join(_section(defaults, indent="")) + "\n"
 
 

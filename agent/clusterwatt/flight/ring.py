@@ -1,0 +1,107 @@
+"""A bounded ring of readings. A minute is packed and compressed together: most readings hardly change."""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from typing import get_args
+
+import msgspec
+
+from clusterwatt.readings import (
+    CollectorState,
+    DriverDown,
+    DriverUp,
+    GpuBusy,
+    GpuDown,
+    GpuEnergy,
+    GpuUp,
+    HostReading,
+    Network,
+    RdmaCongestion,
+    RdmaError,
+    RdmaPort,
+    Reading,
+    Snapshot,
+)
+
+CHUNK_S = 60.0
+LEVEL = 1  # a higher one saves a tenth and costs three times as much
+MAX_BYTES = 8 << 20
+LENGTH_BYTES = 4  # before each moment
+
+RECORDED: tuple[type[Reading], ...] = (
+    DriverUp,
+    DriverDown,
+    GpuUp,
+    GpuDown,
+    *get_args(HostReading),
+    GpuBusy,
+    GpuEnergy,
+    RdmaPort,
+    RdmaError,
+    RdmaCongestion,
+    Network,
+    CollectorState,
+)
+
+
+class Moment(msgspec.Struct, frozen=True, array_like=True):
+    """What was known at one time, as it is encoded; `flight.bundle` decodes it."""
+
+    wall_s: float
+    monotonic_s: float
+    readings: list[Reading]
+
+
+class Ring:
+    """The newest `seconds` of moments, in compressed chunks; never more than `max_bytes` of them."""
+
+    def __init__(self, seconds: float, max_bytes: int = MAX_BYTES) -> None:
+        self._seconds = seconds
+        self._max_bytes = max_bytes
+        self._encoder = msgspec.msgpack.Encoder()
+        self._chunks: deque[tuple[float, bytes]] = deque()  # time of the newest moment, compressed
+        self._bytes = 0
+        self._open = bytearray()
+        self._opened_s: float | None = None
+        self._newest_s = 0.0
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Keep the readings of a snapshot that are recorded."""
+        now_s = snapshot.monotonic_s
+        readings = [reading for kind in RECORDED for reading in snapshot.of(kind)]
+        moment = self._encoder.encode(Moment(snapshot.wall_s, now_s, readings))
+        self._open += len(moment).to_bytes(LENGTH_BYTES, "little")
+        self._open += moment
+        self._opened_s = now_s if self._opened_s is None else self._opened_s
+        self._newest_s = now_s
+        if now_s - self._opened_s >= CHUNK_S:
+            self._close_chunk()
+        while self._chunks and (now_s - self._chunks[0][0] > self._seconds or self._bytes > self._max_bytes):
+            self._bytes -= len(self._chunks.popleft()[1])
+
+    def frozen(self) -> list[bytes]:
+        """All chunks, oldest first; the open one as it stands."""
+        chunks = [chunk for _, chunk in self._chunks]
+        return [*chunks, zlib.compress(self._open, LEVEL)] if self._open else chunks
+
+    def _close_chunk(self) -> None:
+        chunk = zlib.compress(self._open, LEVEL)
+        self._chunks.append((self._newest_s, chunk))
+        self._bytes += len(chunk)
+        self._open, self._opened_s = bytearray(), None
+
+
+def moments(chunk: bytes) -> Iterator[object]:
+    """The moments of a chunk, undecoded beyond msgpack. Raises ValueError when it is damaged."""
+    try:
+        content = zlib.decompress(chunk)
+        at = 0
+        while at < len(content):
+            start = at + LENGTH_BYTES
+            at = start + int.from_bytes(content[at:start], "little")
+            yield msgspec.msgpack.decode(content[start:at])
+    except (zlib.error, msgspec.DecodeError) as error:
+        raise ValueError(f"a part of it is damaged: {error}") from None
