@@ -20,6 +20,7 @@ from clusterwatt.meters.activity import ActivityMeter
 from clusterwatt.meters.energy import GpuMeter
 from clusterwatt.meters.node import NodeMeter
 from clusterwatt.meters.suspect import SuspectMeter
+from clusterwatt.meters.throttle import ThrottleMeter
 from clusterwatt.meters.xid import XidMeter
 from clusterwatt.readings import (
     BoardPower,
@@ -32,6 +33,7 @@ from clusterwatt.readings import (
     GpuPcieTraffic,
     GpuPower,
     GpuPowerLimit,
+    GpuThrottle,
     GpuUse,
     HardwareEvent,
     KernelLog,
@@ -71,6 +73,7 @@ class Pipeline:
         self._every_s = every_s
         self._about_agent = about_agent
         self._gpu_meter = GpuMeter()
+        self._throttle_meter = ThrottleMeter()
         self._activity_meter = ActivityMeter()
         self._suspect_meter = SuspectMeter()
         self._gpm_account = Account("gpm", clock)
@@ -183,8 +186,9 @@ class Pipeline:
 
     def _from_driver(self, driver: DriverClient) -> list[Reading]:
         """What the driver host said, and what the GPU meters make of it."""
-        readings = list(driver.readings())
-        parts = by_type(readings)
+        parts = dict(by_type(driver.readings()))
+        parts[GpuThrottle] = tuple(self._throttle_meter.measure(parts.get(GpuThrottle, ())))
+        readings = list(itertools.chain.from_iterable(parts.values()))
         measured = self._gpu_meter.measure(parts.get(GpuIntegrals, ()), parts.get(GpuPowerLimit, ()))
         activity = self._measure_activity(parts, driver.every_seconds)
         failures = driver.take_failures()
@@ -208,9 +212,7 @@ class Pipeline:
             every_s=every_s,
             in_mig_mode={mode.uuid for mode in parts.get(GpuMode, ()) if mode.mode == "mig" and mode.enabled},
         )
-        yield from self._suspect_meter.measure(
-            integrals, gpm, uses, parts.get(GpuPower, ()), every_s=every_s
-        )
+        yield from self._suspect_meter.measure(integrals, gpm, uses, parts.get(GpuPower, ()), every_s=every_s)
 
     def _measure_node(self, parts: ByType, read_s: Mapping[type[Reading], float]) -> list[Reading]:
         measured = self._node_meter.measure(

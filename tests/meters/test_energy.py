@@ -121,6 +121,25 @@ def test_a_fresh_host_goes_on_where_the_old_one_ended() -> None:
     assert bench.joules == 900.0
 
 
+def test_on_a_superchip_the_counter_is_the_modules_and_the_gpus_share_is_integrated() -> None:
+    meter = GpuMeter()
+    for second in range(4):
+        step = GpuIntegrals(
+            "0",
+            A,
+            since_s=0.0,
+            read_s=float(second),
+            power_integral_joules=600.0 * second,
+            energy_counter_joules=1_000.0 * second,
+            energy_counter_scope="module",
+        )
+        said = [reading for reading in meter.measure([step], []) if isinstance(reading, GpuEnergy)]
+    assert [(energy.scope, energy.method, energy.energy_joules) for energy in said] == [
+        ("module", "counter", 3_000.0),
+        ("gpu", "integrated", 1_800.0),
+    ]
+
+
 def test_the_same_reading_taken_twice_counts_once() -> None:
     step = integrals(1.0, busy=1.0, counter=100.0)
     bench = Bench().feed(integrals(0.0, busy=0.0, counter=0.0), step, step, step)

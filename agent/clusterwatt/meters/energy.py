@@ -112,8 +112,14 @@ class GpuMeter:
             busy_seconds=account.busy.value,
             memory_busy_seconds=account.memory_busy.value,
         )
-        joules = account.counter.joules if account.method == "counter" else account.integral.value
-        if account.method is not None and joules is not None:
+        if account.method is None:
+            return
+        counter, integral = account.counter.joules, account.integral.value
+        # On a superchip the counter covers the whole module; what the GPU alone used is integrated.
+        scope = now.energy_counter_scope
+        if account.method == "counter":
+            yield GpuEnergy(gpu=now.gpu, uuid=now.uuid, scope=scope, method="counter", energy_joules=counter)
+        if integral is not None and (account.method == "integrated" or scope != "gpu"):
             yield GpuEnergy(
-                gpu=now.gpu, uuid=now.uuid, scope="gpu", method=account.method, energy_joules=joules
+                gpu=now.gpu, uuid=now.uuid, scope="gpu", method="integrated", energy_joules=integral
             )

@@ -26,7 +26,7 @@ POWER = Table(NodePower, labels=("component", "method"))
 METRICS = (
     ENERGY.counter(
         "node_energy_joules_total",
-        "Energy of a component since the agent started; `platform` is the whole node, not to be added to parts.",
+        "Energy of a component since the agent started; `platform` is the whole node, not a further part.",
         "energy_joules",
         CORE,
     ),
@@ -107,7 +107,8 @@ class NodeMeter:
     ) -> Iterator[Reading]:
         """Take what is known now; zones and board powers come with the monotonic time of their reading."""
         for energy in gpu_energies:
-            self._gpus[energy.uuid, energy.method] = energy.energy_joules
+            if energy.scope == "gpu":  # a module holds a CPU too, which would count twice
+                self._gpus[energy.uuid, energy.method] = energy.energy_joules
         yield from self._take_zones(*zones)
         for power in board[1]:
             if power.scope == "platform":
