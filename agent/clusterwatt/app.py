@@ -10,6 +10,7 @@ import logging
 import platform
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,8 @@ from clusterwatt.expose.server import Site
 from clusterwatt.inventory import CATALOG, COLLECTORS
 from clusterwatt.pipeline import Pipeline
 from clusterwatt.readings import ConfigReload, DriverUp, Reading, Snapshot
+from clusterwatt.nvml import bundle
+from clusterwatt.nvml.bundle import BundleError
 from clusterwatt.source import Account, Source
 from clusterwatt.sysfs import Files
 
@@ -58,6 +61,7 @@ class Agent:
         self.site = Site(
             renderer(config),
             History(),
+        check_replay(config)
             node_name=platform.node(),
             ready=self.ready,
             alive=self.alive,
@@ -69,7 +73,9 @@ class Agent:
     def apply(self, config: Config) -> None:
         """Go on with another configuration from the next tick. Raises StartError and changes nothing."""
         check_root(config.node.root)
-        for name in ("http", "ledger"):
+        check_replay(config)
+        dcgm = self._dcgm_page(config)
+        for name in ("http", "ledger", "recorder"):
             if getattr(config, name) != getattr(self.config, name):
                 log.warning("%s: changes take effect when the agent is restarted", name)
         self.site.use(renderer(config))
@@ -134,15 +140,7 @@ class Agent:
             old.stop(STOP_WITHIN_S)
         if gpu.enabled:
             self.driver = DriverClient(
-                HostSettings(
-                    every_seconds=gpu.every_seconds,
-                    slow_seconds=gpu.slow_seconds,
-                    deadline_seconds=driver.deadline_seconds,
-                    retry_seconds=driver.retry_seconds,
-                    simulate=config.simulate,
-                    log_level=config.log.level,
-                    log_format=config.log.format,
-                ),
+                host_settings(config),
                 driver,
                 self._clock,
                 gpus_expected=config.node.gpus_expected,
@@ -202,6 +200,20 @@ async def _run(config: Config, reload: Callable[[], Config]) -> int:
     agent.site.on_publish(_watchdog())
     try:
         await agent.pipeline.run(stop)
+def host_settings(config: Config) -> HostSettings:
+    """What the driver host needs to know of the configuration."""
+    gpu, driver = config.collectors.gpu, config.driver
+    return HostSettings(
+        every_seconds=gpu.every_seconds,
+        slow_seconds=gpu.slow_seconds,
+        deadline_seconds=driver.deadline_seconds,
+        retry_seconds=driver.retry_seconds,
+        simulate=config.simulate,
+        log_level=config.log.level,
+        log_format=config.log.format,
+    )
+
+
     finally:
         sdnotify.notify("STOPPING=1")
         await agent.site.stop()
@@ -219,6 +231,23 @@ def _watchdog() -> Callable[[Snapshot], None]:
         first = False
 
     return published
+
+def check_replay(config: Config) -> None:
+    """Refuse a recorded driver that cannot be played. Raises StartError."""
+    gpu, path = config.collectors.gpu, config.simulate.replay_file
+    if not path:
+        return
+    try:
+        recorded = bundle.read(Path(path)).manifest
+    except BundleError as error:
+        raise StartError(str(error)) from None
+    if recorded.every_seconds != gpu.every_seconds:
+        log.warning(
+            "recorded each %g s, played each %g s: collectors.gpu.every_seconds makes the two the same",
+            recorded.every_seconds,
+            gpu.every_seconds,
+        )
+
 
 
 def _reload(agent: Agent, reload: Callable[[], Config]) -> None:
@@ -250,4 +279,27 @@ async def _once(config: Config) -> int:
     sys.stdout.buffer.write(page.body)
     sys.stdout.flush()
     agent.stop()
+    return 0
+
+
+def capture(config: Config, path: Path, seconds: float, *, pseudonyms: bool) -> int:
+    """Record what the driver answers into a bundle; returns the exit status. Raises StartError.
+
+    SIGINT and SIGTERM end the recording early; what there is then is written.
+    """
+    from clusterwatt.driver import recording  # loads the binding, which the agent itself never does
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        manifest = recording.record(
+            path, host_settings(config), SystemClock(), seconds, pseudonyms=pseudonyms, stop=stop
+        )
+    except (recording.NoDriverError, BundleError) as error:
+        raise StartError(str(error)) from None
+    size_bytes = path.stat().st_size
+    sys.stdout.write(f"{path}: {manifest.calls} calls in {manifest.seconds:.0f} s, {size_bytes} bytes\n")
+    if not manifest.complete:
+        sys.stdout.write("The bundle is full: calls after that are not in it.\n")
     return 0

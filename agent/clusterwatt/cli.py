@@ -76,8 +76,32 @@ def parser() -> Parser:
     check.add_argument(
         "--print-defaults", action="store_true", help="print a commented file of all settings instead"
     )
-    for command in (run, once, check):
+    capture = commands.add_parser(
+        "capture",
+        help="record what the NVIDIA driver answers, to be played by --replay",
+        description="Records every driver call (what was asked, what came back, how long it took) as the "
+        "agent makes them, and once what it reads rarely or never. UUIDs, serial numbers, GUIDs, process "
+        "ids and names of processes and hosts are replaced by pseudonyms; PCI addresses, models, versions "
+        "and measurements stay. It runs beside an agent and changes nothing on a GPU.",
+        allow_abbrev=False,
+    )
+    capture.add_argument("file", metavar="FILE", help="the bundle to write; replaced when it exists")
+    capture.add_argument("--seconds", metavar="N", type=_seconds, default=30.0, help="how long (default: 30)")
+    capture.add_argument(
+        "--plain", action="store_true", help="keep UUIDs and all other identities as they are"
+    )
+    for command in (run, once, check, capture):
         _add_settings(command)
+    for command in (run, once):
+        command.add_argument(
+            "--replay",
+            metavar="FILE",
+            help="simulate.replay_file, a bundle of `clusterwatt capture` in place of the driver",
+        )
+    flight = commands.add_parser("flight", help="show a bundle of the flight recorder", allow_abbrev=False)
+    flight.add_argument("file", metavar="FILE", help="a file *.flight.zip out of recorder.directory")
+    flight.add_argument("--gpu", metavar="INDEX", help="this GPU only (table)")
+    flight.add_argument("--format", choices=("table", "csv"), default="table")
     metrics = commands.add_parser("metrics", help="list every metric", allow_abbrev=False)
     metrics.add_argument("--format", choices=("table", "markdown", "json"), default="table")
     return top
@@ -108,6 +132,16 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--log-level", metavar="LEVEL", help="log.level: debug, info, warning or error")
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 3_600:
+        raise argparse.ArgumentTypeError("expected more than 0 and at most 3600 seconds")
+    return seconds
+
+
 def _run(arguments: argparse.Namespace) -> int:
     from clusterwatt import app
 
@@ -118,6 +152,16 @@ def _once(arguments: argparse.Namespace) -> int:
     from clusterwatt import app
 
     return _agent(arguments, app.once)
+
+
+def _capture(arguments: argparse.Namespace) -> int:
+    from clusterwatt import app
+
+    path = Path(arguments.file)
+    return _agent(
+        arguments,
+        lambda config: app.capture(config, path, arguments.seconds, pseudonyms=not arguments.plain),
+    )
 
 
 def _agent(arguments: argparse.Namespace, start: Callable[[Config], int]) -> int:
@@ -211,4 +255,12 @@ def _config_file(arguments: argparse.Namespace) -> Path | None:
     return Path(DEFAULT_CONFIG)
 
 
-COMMANDS = {"run": _run, "once": _once, "check-config": _check_config, "metrics": _metrics}
+COMMANDS = {
+    "run": _run,
+    "once": _once,
+    "capture": _capture,
+    "check-config": _check_config,
+    "flight": _flight,
+    "metrics": _metrics,
+}
+        "--replay": ("simulate.replay_file", getattr(arguments, "replay", None)),

@@ -200,6 +200,13 @@ class GpuReader:
         yield from self._temperatures.read(values)
         yield from self._use.read()
         yield from gpu_use.memory(device)
+    def read_slow_parts(self) -> None:
+        """Take each part once that is not read at each tick, due or not. Raises as `read`."""
+        now_s = self._clock.monotonic_s()
+        for part in self._parts:
+            part.forget()
+            part.readings(now_s, self._every_s)
+
         yield from gpu_clocks.sm_clock(device)
         yield from self._throttle.read(values)
         carried = device.fields(TRAFFIC_FIELDS)
@@ -235,7 +242,7 @@ def identity(device: Device) -> Iterator[GpuInfo]:
         vbios=_text(device, "nvmlDeviceGetVbiosVersion"),
         parent_uuid="",
         mig_profile="",
-        simulated="true" if device.simulated else "false",
+        simulated=device.simulated_label,
     )
 
 

@@ -24,6 +24,8 @@ def contradictions(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
         )
     if config.simulate.faults_file and not config.simulate.profile:
         yield ("simulate.faults_file",), "faults are played on a simulated driver only: set simulate.profile"
+    if config.simulate.replay_file and config.simulate.profile:
+        yield ("simulate.replay_file", "simulate.profile"), "a driver is recorded or simulated, not both"
 
 
 def not_in_use(config: Config) -> list[str]:

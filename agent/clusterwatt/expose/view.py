@@ -62,13 +62,17 @@ ALARMING_SLOWDOWN = frozenset({"hw_thermal", "hw_power_brake", "sw_thermal"})
 
 
 class DriverView(msgspec.Struct, frozen=True):
-    """State of the driver; `up` is null when the agent runs without GPU part."""
+    """State of the driver; `up` is null when the agent runs without GPU part.
+
+    `simulated`: there are no such GPUs. `recorded`: what is shown was captured before.
+    """
 
     up: bool | None
     reason: str
     driver: str
     cuda: str
     simulated: bool
+    recorded: bool
     gpus_visible: float | None
     gpus_expected: float | None
 
@@ -293,6 +297,7 @@ def _driver(snapshot: Snapshot) -> DriverView:
         driver=info.driver if info else "",
         cuda=info.cuda if info else "",
         simulated=info is not None and info.simulated == "true",
+        recorded=info is not None and info.simulated == "replay",
         gpus_visible=up.gpus_visible if up else None,
         gpus_expected=up.gpus_expected if up else None,
     )
