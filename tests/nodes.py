@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from clusterwatt.collectors import Collector
+from clusterwatt.collectors import Collector, node_exporter
 from clusterwatt.collectors.filesystem import FilesystemCollector
 from clusterwatt.collectors.timesync import TimesyncCollector, Timex
 from clusterwatt.config.model import Collectors, Driver, Simulate
@@ -71,6 +71,15 @@ def collectors(files: Path | str, clock: FakeClock) -> Iterator[tuple[Collector,
         elif entry.name == "timesync":
             collector = TimesyncCollector(adjtimex)
         yield collector, own.every_seconds
+
+
+def in_their_words(root: Path | str, clock: FakeClock | None = None) -> list[Reading]:
+    """What a node with this tree has for the page /node/metrics, and what could not be read."""
+    return [
+        reading
+        for entry in node_exporter.COLLECTORS
+        for reading in entry.make(Files(root, clock or FakeClock())).collect()
+    ]
 
 
 def about_agent() -> Iterator[Reading]:

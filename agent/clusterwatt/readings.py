@@ -394,6 +394,15 @@ class GpuNvlinkLinkErrors(Reading, frozen=True):
     errors: float
 
 
+class GpuNvlinkCrc(Reading, frozen=True):
+    """CRC errors of all NVLinks, of flow control and of data, on boards that tell them apart."""
+
+    gpu: str
+    uuid: str
+    flow_control_errors: float | None = None
+    data_errors: float | None = None
+
+
 class GpuC2cErrors(Reading, frozen=True):
     """Errors of the CPU-GPU link of a superchip. error: interrupt, replay, replay_back_to_back."""
 
@@ -479,6 +488,7 @@ HostReading = (
     | GpuNvlinkErrors
     | GpuNvlinkLink
     | GpuNvlinkLinkErrors
+    | GpuNvlinkCrc
     | GpuC2cErrors
     | GpuFabricState
     | GpuFabricInfo
@@ -1102,11 +1112,12 @@ class ConfigReload(Reading, frozen=True):
 
 
 class TextFile(Reading, frozen=True):
-    """A text file of another tool: when it was written, and how often it was refused."""
+    """A text file of another tool: when it was written, and how often it was refused. refused: 1 = now, too."""
 
     file: str
     last_modified_timestamp_seconds: float
     errors: float
+    refused: float = 0.0
 
 
 class TextFamily(Reading, frozen=True):

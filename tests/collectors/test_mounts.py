@@ -39,6 +39,7 @@ def test_all_fields_of_a_line() -> None:
             fstype="nfs4",
             source="nas:/a b",
             readonly=False,
+            options="rw,vers=4.2",
         )
     ]
 

@@ -14,7 +14,10 @@ OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """One mount. `device` is major:minor; `root` the part of the file system that is mounted."""
+    """One mount. `device` is major:minor; `root` the part of the file system that is mounted.
+
+    `options` are those of the file system.
+    """
 
     id: str
     device: str
@@ -23,6 +26,7 @@ class Mount(msgspec.Struct, frozen=True):
     fstype: str
     source: str
     readonly: bool
+    options: str = ""
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -79,6 +83,7 @@ def parse(table: bytes) -> list[Mount]:
                 source=unescape(filesystem[1]) if len(filesystem) > 2 else "",  # an empty name leaves a gap
                 # A file system that the kernel made read-only after an error says so in its own options only.
                 readonly=b"ro" in mounted[5].split(b",") or b"ro" in filesystem[-1].split(b","),
+                options=filesystem[-1].decode("utf-8", "replace"),
             )
         )
     return mounts

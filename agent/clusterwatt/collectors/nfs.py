@@ -61,7 +61,7 @@ class NfsCollector:
 
     def collect(self) -> Iterator[Reading]:
         """Four readings for each file system, under its first mount point that is not excluded."""
-        blocks = mounted(self._mountstats())
+        blocks = mounted(mountstats(self._files))
         if not blocks:
             return
         mounts = {mount.mountpoint: mount for mount in mounts_of_host(self._files)}
@@ -78,12 +78,14 @@ class NfsCollector:
             except (ValueError, IndexError) as error:
                 yield Failure(item=mount.label, reason="format", detail=str(error))
 
-    def _mountstats(self) -> bytes:
-        try:
-            table = self._files.raw("/proc/1/mountstats")
-        except PermissionError:  # of another user's process, for root only
-            table = None
-        return table or self._files.raw("/proc/self/mountstats") or b""
+
+def mountstats(files: Files) -> bytes:
+    """The statistics of all mounts, as the host's first process sees them, else as this process does."""
+    try:
+        table = files.raw("/proc/1/mountstats")
+    except PermissionError:  # of another user's process, for root only
+        table = None
+    return table or files.raw("/proc/self/mountstats") or b""
 
 
 def mounted(table: bytes) -> list[tuple[str, list[bytes]]]:

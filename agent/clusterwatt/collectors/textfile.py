@@ -63,15 +63,18 @@ class TextfileCollector:
         page: dict[str, TextFamily] = {}
         series: set[str] = set()
         for name, status in files.items():
+            refused = False
             try:
                 self._add(page, series, self._families(name, status))
             except Refused as reason:
                 self._errors[name] += 1
+                refused = True
                 yield Failure(item=name, reason="refused", detail=str(reason))
             yield TextFile(
                 file=os.fsencode(name).decode("utf-8", "replace"),
                 last_modified_timestamp_seconds=status.st_mtime,
                 errors=float(self._errors[name]),
+                refused=float(refused),
             )
         yield from page.values()
 

@@ -80,7 +80,7 @@ class Renderer:
                 dropped[OTHERS] += len(other.samples)
                 continue
             series += len(other.samples)
-            page.append(_headers(other.name, other.kind, other.help)[openmetrics])
+            page.append(headers(other.name, other.kind, other.help)[openmetrics])
             page += (f"{sample}\n" for sample in other.samples)
         if openmetrics:
             page.append("# EOF\n")
@@ -118,7 +118,7 @@ class _Rows:
     def _text(self, values: Any) -> str:
         if len(self._labels) == 1:  # an attrgetter of one name gives no tuple
             values = (values,)
-        pairs = (f'{label}="{_escaped(value)}"' for label, value in zip(self._labels, values, strict=True))
+        pairs = (f'{label}="{label_value(value)}"' for label, value in zip(self._labels, values, strict=True))
         return "{" + ",".join(pairs) + "} "
 
 
@@ -127,7 +127,7 @@ class _Family:
 
     def __init__(self, metric: Metric, highest: Level, rows: _Rows) -> None:
         kind = "gauge" if metric.kind == "info" else metric.kind
-        self.headers = _headers(metric.full_name, kind, metric.help)
+        self.headers = headers(metric.full_name, kind, metric.help)
         self.samples = _samples(metric)
         self._metric = metric
         self._one_level = metric.by is None and metric.row_level is None
@@ -148,7 +148,7 @@ class _Family:
                 continue
             text = ""
             for name, value_of in self.samples:
-                number = _number(value_of(reading))
+                number = number_text(value_of(reading))
                 if number is None:
                     break
                 text += f"{name}{labels}{number}\n"
@@ -161,7 +161,7 @@ class _Family:
         return texts
 
 
-def _headers(name: str, kind: str, text: str) -> tuple[str, str]:
+def headers(name: str, kind: str, text: str) -> tuple[str, str]:
     """HELP and TYPE of a family, in the text format and in OpenMetrics."""
     text = text.replace("\\", r"\\").replace("\n", r"\n")
     header = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
@@ -182,12 +182,13 @@ def _samples(metric: Metric) -> tuple[tuple[str, Callable[[Reading], float | Non
     return ((name, attrgetter(metric.field)),)
 
 
-def _escaped(value: str) -> str:
+def label_value(value: str) -> str:
+    """The text of a label value between its quotes."""
     text = NOT_UNICODE.sub("\ufffd", value)
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _number(value: float | None) -> str | None:
+def number_text(value: float | None) -> str | None:
     """The shortest text that gives the number back, with exponent from seven digits on; None: no sample."""
     if value is None:
         return None
