@@ -13,7 +13,6 @@ from typing import Any
 import aiohttp
 
 from tests.e2e.servers import running, wait_for
-from tests.tools import apt
 
 ANSWER_S = 10.0
 POLL_S = 0.1
@@ -104,7 +103,7 @@ async def tab(program: Path, folder: Path, size: str = "1400,1000") -> AsyncIter
         f"--user-data-dir={profile}",
         "about:blank",
     ]
-    with running(command, log, apt.environment(program)) as process:
+    with running(command, log) as process:
         port_file = profile / "DevToolsActivePort"  # Chromium writes it when it listens: port, then path
         port, _ = wait_for(
             process, log, lambda: port_file.read_text().split() if port_file.exists() else None, "it listens"

@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.tools import apt
-
 EVERY_S = 0.05
 FRAME = b"\xff" * 6 + b"\x02clwat" + b"\x88\xb5" + b"\0" * 1386  # EtherType for local experiments (IEEE 802)
 BLOCK = os.urandom(256 << 10)
@@ -47,7 +45,7 @@ def virtual_cable(ip: Path) -> Iterator[tuple[str, str]]:
     """Two network interfaces joined by a cable, both on this machine and without an address. Needs root."""
 
     def link(*arguments: str) -> None:
-        subprocess.run([ip, "link", *arguments], check=True, capture_output=True, env=apt.environment(ip))
+        subprocess.run([ip, "link", *arguments], check=True, capture_output=True)
 
     link("add", ENDS[0], "type", "veth", "peer", "name", ENDS[1])
     try:

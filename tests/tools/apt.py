@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "debian"
+BIN = CACHE / "bin"
 APT_GET = (
     "apt-get",
     "--quiet=2",
@@ -60,34 +61,42 @@ PROGRAMS: Mapping[str, Program] = {
 def find(name: str) -> Path | None:
     """The program on PATH or in the cache; None when it has to be fetched first."""
     program = PROGRAMS[name]
-    on_path = (shutil.which(candidate) for candidate in program.names)
-    unpacked = (CACHE / program.package).glob(program.path)
-    candidates = (*(Path(found) for found in on_path if found), *unpacked)
-    return next((path for path in candidates if _starts(path, program.ask_version)), None)
+    on_path = [Path(found) for known in program.names if (found := shutil.which(known))]
+    return next((path for path in (*on_path, BIN / name) if _starts(path, program.ask_version)), None)
 
 
 def fetch(name: str) -> Path:
     """The program, downloaded when it is not here yet. Raises Unavailable."""
     path = find(name)
     if path is None:
-        _unpack(PROGRAMS[name].package)
+        package = PROGRAMS[name].package
+        _unpack(package)
+        for other, program in PROGRAMS.items():
+            if program.package == package:
+                _write_starter(other, program)
         path = find(name)
     if path is None:
-        raise Unavailable(f"{name}: what Debian's package {PROGRAMS[name].package} holds does not start here")
+        raise Unavailable(f"{name}: what Debian's package {PROGRAMS[name].package} holds does not start")
     return path
 
 
-def environment(path: Path) -> dict[str, str]:
-    """What a program needs in its environment to find the libraries that were unpacked beside it."""
-    variables = dict(os.environ)
-    if CACHE in path.parents:
-        root = CACHE / path.relative_to(CACHE).parts[0]
-        libraries = [folder for pattern in LIBRARIES for folder in root.glob(pattern)]
-        if libraries:
-            variables["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in libraries)
-        if (root / "etc/fonts/fonts.conf").exists():  # the machine has no fonts of its own
-            variables["FONTCONFIG_SYSROOT"] = str(root)
-    return variables
+def _write_starter(name: str, program: Program) -> None:
+    """A script in the cache's `bin` that starts the program with the libraries unpacked beside it."""
+    root = CACHE / program.package
+    found = next(root.glob(program.path), None)
+    if found is None:
+        raise Unavailable(f"{name}: not in Debian's package {program.package}")
+    lines = ["#!/bin/sh"]
+    libraries = [folder for pattern in LIBRARIES for folder in root.glob(pattern)]
+    if libraries:
+        lines.append(f"export LD_LIBRARY_PATH='{':'.join(str(folder) for folder in libraries)}'")
+    if (root / "etc/fonts/fonts.conf").exists():  # the machine has no fonts of its own
+        lines.append(f"export FONTCONFIG_SYSROOT='{root}'")
+    lines.append(f"exec '{found}' \"$@\"")
+    BIN.mkdir(exist_ok=True)
+    starter = BIN / name
+    starter.write_text("\n".join(lines) + "\n")
+    starter.chmod(0o755)
 
 
 def _starts(path: Path, ask_version: str) -> bool:
@@ -95,7 +104,6 @@ def _starts(path: Path, ask_version: str) -> bool:
     try:
         done = subprocess.run(
             [path, ask_version],
-            env=environment(path),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=DOES_IT_START_S,

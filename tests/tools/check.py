@@ -6,6 +6,7 @@ With `--full` nothing may be left out: a program that cannot be had, or a test t
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import signal
 import subprocess
@@ -87,6 +88,7 @@ def run_command(command: Sequence[str | Path]) -> tuple[int, str]:
     with subprocess.Popen(
         command,
         cwd=ROOT,
+        env=os.environ | {"PATH": f"{os.environ['PATH']}{os.pathsep}{apt.BIN}"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
