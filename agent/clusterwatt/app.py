@@ -17,20 +17,22 @@ from pathlib import Path
 
 from clusterwatt import sdnotify, selfstats
 from clusterwatt.clock import Clock, SystemClock
-from clusterwatt.collectors import Collector
+from clusterwatt.collectors import Collector, node_exporter
 from clusterwatt.config.model import Collector as CollectorSettings
 from clusterwatt.config.model import Config
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.event_log import EventLog
+from clusterwatt.expose.dcgm.page import DcgmPage, counters
 from clusterwatt.expose.history import History
 from clusterwatt.expose.render import Renderer
 from clusterwatt.expose.server import Site
+from clusterwatt.flight.recorder import Recorder
 from clusterwatt.inventory import CATALOG, COLLECTORS
-from clusterwatt.pipeline import Pipeline
-from clusterwatt.readings import ConfigReload, DriverUp, Reading, Snapshot
 from clusterwatt.nvml import bundle
 from clusterwatt.nvml.bundle import BundleError
+from clusterwatt.pipeline import Pipeline
+from clusterwatt.readings import ConfigReload, DriverUp, Reading, Snapshot
 from clusterwatt.source import Account, Source
 from clusterwatt.sysfs import Files
 
@@ -57,28 +59,34 @@ class Agent:
         self.driver: DriverClient | None = None
         self.config = config
         self._reloaded_well = True
+        self._dcgm: DcgmPage | None = None
         check_root(config.node.root)
+        check_replay(config)
         self.site = Site(
             renderer(config),
             History(),
-        check_replay(config)
             node_name=platform.node(),
             ready=self.ready,
             alive=self.alive,
+            dcgm=self._dcgm_page(config),
         )
-        self.pipeline = Pipeline((), None, clock, self.site.publish, about_agent=self._about)
+        self.recorder = Recorder(config.recorder, platform.node(), clock) if config.recorder.enabled else None
+        self.pipeline = Pipeline((), None, clock, self._publish, about_agent=self._about)
         self.pipeline.on_event(EventLog(clock))
         self._build(config)
 
     def apply(self, config: Config) -> None:
-        """Go on with another configuration from the next tick. Raises StartError and changes nothing."""
+        """Go on with another configuration from the next tick.
+
+        Raises StartError or ConfigError and changes nothing.
+        """
         check_root(config.node.root)
         check_replay(config)
         dcgm = self._dcgm_page(config)
         for name in ("http", "ledger", "recorder"):
             if getattr(config, name) != getattr(self.config, name):
                 log.warning("%s: changes take effect when the agent is restarted", name)
-        self.site.use(renderer(config))
+        self.site.use(renderer(config), dcgm)
         self._build(config)
         self.config = config
 
@@ -108,6 +116,16 @@ class Agent:
         if self.driver is not None:
             self.driver.stop(STOP_WITHIN_S)
 
+    def freeze(self) -> None:
+        """Have the flight recorder keep the last minutes."""
+        if self.recorder is not None:
+            self.recorder.freeze("by command")
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        self.site.publish(snapshot)
+        if self.recorder is not None:
+            self.recorder.add(snapshot)
+
     def _about(self) -> Iterator[Reading]:
         yield selfstats.build_info()
         yield ConfigReload(success=float(self._reloaded_well))
@@ -128,6 +146,8 @@ class Agent:
             if name not in sources or sources[name][1] is not source:
                 source.close()
         self._sources = sources
+        names = config.expose.node_exporter_names
+        self.site.use_node_exporter_names(config.limits.max_series if names else None)
         self.pipeline.use([source for _, source in sources.values()], self.driver)
 
     def _build_driver(self, config: Config) -> None:
@@ -153,10 +173,45 @@ class Agent:
             if settings.enabled:
                 files = Files(config.node.root, self._clock)
                 yield entry.name, settings, partial(entry.make, files, settings, self._clock)
+        if config.expose.node_exporter_names:
+            for extra in node_exporter.COLLECTORS:
+                files = Files(config.node.root, self._clock)
+                yield (
+                    extra.name,
+                    CollectorSettings(every_seconds=extra.every_seconds),
+                    partial(extra.make, files),
+                )
         yield "agent", CollectorSettings(every_seconds=AGENT_EVERY_S), self._agent_collector
+
+    def _dcgm_page(self, config: Config) -> DcgmPage | None:
+        """The page of dcgm-exporter's names, the one that there is when nothing of it changes."""
+        settings = config.expose.dcgm
+        if not settings.enabled:
+            self._dcgm = None
+            return None
+        wanted = counters(settings)
+        if self._dcgm is None or self._dcgm.identity != (settings, wanted):
+            for note in wanted.notes:
+                log.warning("%s", note)
+            self._dcgm = DcgmPage(settings, wanted, platform.node())
+        return self._dcgm
 
     def _agent_collector(self) -> Collector:
         return selfstats.AgentCollector(lambda: None if self.driver is None else self.driver.pid)
+
+
+def host_settings(config: Config) -> HostSettings:
+    """What the driver host needs to know of the configuration."""
+    gpu, driver = config.collectors.gpu, config.driver
+    return HostSettings(
+        every_seconds=gpu.every_seconds,
+        slow_seconds=gpu.slow_seconds,
+        deadline_seconds=driver.deadline_seconds,
+        retry_seconds=driver.retry_seconds,
+        simulate=config.simulate,
+        log_level=config.log.level,
+        log_format=config.log.format,
+    )
 
 
 def renderer(config: Config) -> Renderer:
@@ -177,6 +232,23 @@ def check_root(root: str) -> None:
         ) from None
 
 
+def check_replay(config: Config) -> None:
+    """Refuse a recorded driver that cannot be played. Raises StartError."""
+    gpu, path = config.collectors.gpu, config.simulate.replay_file
+    if not path:
+        return
+    try:
+        recorded = bundle.read(Path(path)).manifest
+    except BundleError as error:
+        raise StartError(str(error)) from None
+    if recorded.every_seconds != gpu.every_seconds:
+        log.warning(
+            "recorded each %g s, played each %g s: collectors.gpu.every_seconds makes the two the same",
+            recorded.every_seconds,
+            gpu.every_seconds,
+        )
+
+
 def run(config: Config, reload: Callable[[], Config]) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status. Raises StartError.
 
@@ -192,6 +264,7 @@ async def _run(config: Config, reload: Callable[[], Config]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, lambda: _reload(agent, reload))
+    loop.add_signal_handler(signal.SIGUSR2, agent.freeze)
     try:
         address = await agent.site.start(config.http)
     except OSError as error:
@@ -200,20 +273,6 @@ async def _run(config: Config, reload: Callable[[], Config]) -> int:
     agent.site.on_publish(_watchdog())
     try:
         await agent.pipeline.run(stop)
-def host_settings(config: Config) -> HostSettings:
-    """What the driver host needs to know of the configuration."""
-    gpu, driver = config.collectors.gpu, config.driver
-    return HostSettings(
-        every_seconds=gpu.every_seconds,
-        slow_seconds=gpu.slow_seconds,
-        deadline_seconds=driver.deadline_seconds,
-        retry_seconds=driver.retry_seconds,
-        simulate=config.simulate,
-        log_level=config.log.level,
-        log_format=config.log.format,
-    )
-
-
     finally:
         sdnotify.notify("STOPPING=1")
         await agent.site.stop()
@@ -231,23 +290,6 @@ def _watchdog() -> Callable[[Snapshot], None]:
         first = False
 
     return published
-
-def check_replay(config: Config) -> None:
-    """Refuse a recorded driver that cannot be played. Raises StartError."""
-    gpu, path = config.collectors.gpu, config.simulate.replay_file
-    if not path:
-        return
-    try:
-        recorded = bundle.read(Path(path)).manifest
-    except BundleError as error:
-        raise StartError(str(error)) from None
-    if recorded.every_seconds != gpu.every_seconds:
-        log.warning(
-            "recorded each %g s, played each %g s: collectors.gpu.every_seconds makes the two the same",
-            recorded.every_seconds,
-            gpu.every_seconds,
-        )
-
 
 
 def _reload(agent: Agent, reload: Callable[[], Config]) -> None:

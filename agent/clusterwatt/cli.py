@@ -171,6 +171,7 @@ def _agent(arguments: argparse.Namespace, start: Callable[[Config], int]) -> int
     from clusterwatt import log
     from clusterwatt.app import StartError
     from clusterwatt.config.checks import not_in_use
+    from clusterwatt.config.problems import ConfigError
 
     config = _loaded(arguments).config
     log.configure(config.log.level, config.log.format)
@@ -178,19 +179,28 @@ def _agent(arguments: argparse.Namespace, start: Callable[[Config], int]) -> int
         logging.getLogger("clusterwatt").warning(note)
     try:
         return start(config)
+    except ConfigError as error:  # of a file that the configuration names
+        raise EndError(str(error), WRONG_INPUT) from None
     except StartError as error:
         raise EndError(f"clusterwatt: {error}", FAILED) from None
 
 
 def _check_config(arguments: argparse.Namespace) -> int:
     from clusterwatt.config.checks import not_in_use
+    from clusterwatt.config.problems import ConfigError
     from clusterwatt.config.write import reference, to_yaml
+    from clusterwatt.expose.dcgm.page import counters
 
     if arguments.print_defaults:
         sys.stdout.write(reference())
         return 0
     loaded = _loaded(arguments)
-    for note in not_in_use(loaded.config):
+    dcgm = loaded.config.expose.dcgm
+    try:
+        notes = [*not_in_use(loaded.config), *(counters(dcgm).notes if dcgm.enabled else ())]
+    except ConfigError as error:
+        raise EndError(str(error), WRONG_INPUT) from None
+    for note in notes:
         sys.stderr.write(f"clusterwatt: {note}\n")
     lines = [f"# configuration file: {_config_file(arguments) or 'none'}"]
     lines += [f"# {path}: {source}" for path, source in loaded.sources.items()]
@@ -208,6 +218,23 @@ def _metrics(arguments: argparse.Namespace) -> int:
         "json": metrics_page.as_json,
     }
     sys.stdout.write(formats[arguments.format](CATALOG))
+    return 0
+
+
+def _flight(arguments: argparse.Namespace) -> int:
+    from clusterwatt.flight import bundle, table
+
+    try:
+        manifest, moments = bundle.read(Path(arguments.file))
+    except bundle.BundleError as error:
+        raise EndError(f"clusterwatt: {error}", WRONG_INPUT) from None
+    if arguments.format == "csv":
+        lines = table.as_csv(moments)
+    else:
+        sys.stdout.write(f"{manifest.node}: {manifest.reason}; times are UTC\n")
+        lines = table.table(moments, arguments.gpu)
+    for line in lines:
+        sys.stdout.write(line + "\n")
     return 0
 
 
@@ -230,6 +257,7 @@ def _load(arguments: argparse.Namespace) -> Loaded:
         "--root": ("node.root", arguments.root),
         "--listen": ("http.listen", arguments.listen),
         "--simulate": ("simulate.profile", arguments.simulate),
+        "--replay": ("simulate.replay_file", getattr(arguments, "replay", None)),
         "--log-level": ("log.level", arguments.log_level),
     }
     return load(
@@ -263,4 +291,3 @@ COMMANDS = {
     "flight": _flight,
     "metrics": _metrics,
 }
-        "--replay": ("simulate.replay_file", getattr(arguments, "replay", None)),

@@ -11,7 +11,9 @@ from functools import partial
 from clusterwatt.catalog import Table
 from clusterwatt.clock import Clock
 from clusterwatt.collectors import (
+    gpu_board,
     gpu_clocks,
+    gpu_engines,
     gpu_fabric,
     gpu_health,
     gpu_nvlink,
@@ -71,6 +73,7 @@ METRICS = (
         "gpus_expected", "GPUs that should be there; 0: nobody stated a number.", "gpus_expected"
     ),
     *gpu_use.METRICS,
+    *gpu_engines.METRICS,
     *gpu_power.METRICS,
     *gpu_temperature.METRICS,
     *gpu_clocks.METRICS,
@@ -164,6 +167,10 @@ class GpuReader:
             (SELDOM * slow_s, partial(gpu_health.repairs, device)),
             (SELDOM * slow_s, partial(gpu_health.modes, device)),
             (SELDOM * slow_s, partial(gpu_nvlink.c2c_errors, device)),
+            (health_s, partial(gpu_engines.engines, device)),
+            (SELDOM * slow_s, partial(gpu_nvlink.crc_errors, device)),
+            (SELDOM * slow_s, partial(gpu_board.board, device)),
+            (SELDOM * slow_s, partial(gpu_board.vgpu_license, device)),
         )
         return (
             *at_once,
@@ -193,13 +200,6 @@ class GpuReader:
             )
         return readings, failures
 
-    def _at_each_tick(self) -> Iterator[HostReading]:
-        device = self._device
-        values = device.fields(self._state_fields)
-        yield from self._power.read(values)
-        yield from self._temperatures.read(values)
-        yield from self._use.read()
-        yield from gpu_use.memory(device)
     def read_slow_parts(self) -> None:
         """Take each part once that is not read at each tick, due or not. Raises as `read`."""
         now_s = self._clock.monotonic_s()
@@ -207,6 +207,13 @@ class GpuReader:
             part.forget()
             part.readings(now_s, self._every_s)
 
+    def _at_each_tick(self) -> Iterator[HostReading]:
+        device = self._device
+        values = device.fields(self._state_fields)
+        yield from self._power.read(values)
+        yield from self._temperatures.read(values)
+        yield from self._use.read()
+        yield from gpu_use.memory(device)
         yield from gpu_clocks.sm_clock(device)
         yield from self._throttle.read(values)
         carried = device.fields(TRAFFIC_FIELDS)

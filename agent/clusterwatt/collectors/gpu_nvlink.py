@@ -37,6 +37,7 @@ from clusterwatt.nvml.constants import (
 from clusterwatt.nvml.session import Device
 from clusterwatt.readings import (
     GpuC2cErrors,
+    GpuNvlinkCrc,
     GpuNvlinkErrors,
     GpuNvlinkLink,
     GpuNvlinkLinkErrors,
@@ -196,6 +197,18 @@ class Nvlinks:
         if FIELD_NVLINK_CRC_FLIT_TOTAL in values and FIELD_NVLINK_CRC_DATA_TOTAL not in values:
             del totals["crc"]  # half of a sum would step back
         return totals
+
+
+def crc_errors(device: Device) -> Iterator[GpuNvlinkCrc]:
+    """CRC errors by what was damaged (before Hopper)."""
+    values = device.fields((FIELD_NVLINK_CRC_FLIT_TOTAL, FIELD_NVLINK_CRC_DATA_TOTAL))
+    if values:
+        yield GpuNvlinkCrc(
+            gpu=device.gpu,
+            uuid=device.uuid,
+            flow_control_errors=values.get(FIELD_NVLINK_CRC_FLIT_TOTAL),
+            data_errors=values.get(FIELD_NVLINK_CRC_DATA_TOTAL),
+        )
 
 
 def c2c_errors(device: Device) -> Iterator[GpuC2cErrors]:

@@ -21,6 +21,8 @@ import msgspec
 from aiohttp import web
 
 from clusterwatt.config.model import Http, listen_address
+from clusterwatt.expose import node_exporter
+from clusterwatt.expose.dcgm.page import DcgmPage
 from clusterwatt.expose.gate import Connection, Gate, GateLimits
 from clusterwatt.expose.history import History
 from clusterwatt.expose.negotiation import wants_gzip, wants_openmetrics
@@ -79,8 +81,11 @@ class Site:
         node_name: str,
         ready: Callable[[], tuple[bool, str]],
         alive: Callable[[], bool],
+        dcgm: DcgmPage | None = None,
     ) -> None:
         self._renderer = renderer
+        self._dcgm = dcgm
+        self._make_dcgm: Callable[[], bytes] | None = None
         self._history = history
         self._node_name = node_name
         self._ready = ready
@@ -89,6 +94,7 @@ class Site:
         self._edition: Edition | None = None
         self._first_page: asyncio.Task[None] | None = None
         self._shown = False
+        self._node_exporter_series: int | None = None
         self._on_publish: list[Callable[[Snapshot], None]] = []
         self._series = 0
         self._dropped: Counter[str] = Counter()
@@ -99,6 +105,8 @@ class Site:
         self.app.add_routes(
             [
                 web.get("/metrics", self._metrics),
+                web.get("/dcgm/metrics", self._dcgm_metrics),
+                web.get("/node/metrics", self._node_exporter),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.get("/api/v1/node", self._node),
@@ -107,9 +115,13 @@ class Site:
             ]
         )
 
-    def use(self, renderer: Renderer) -> None:
-        """Render the next snapshots with another renderer."""
-        self._renderer = renderer
+    def use(self, renderer: Renderer, dcgm: DcgmPage | None = None) -> None:
+        """Render the next snapshots with other renderers."""
+        self._renderer, self._dcgm = renderer, dcgm
+
+    def use_node_exporter_names(self, max_series: int | None) -> None:
+        """Show /node/metrics, with at most so many series; None: do not."""
+        self._node_exporter_series = max_series
 
     def on_publish(self, call: Callable[[Snapshot], None]) -> None:
         """Have `call` called with each snapshot that is shown, for the first time when its page is there."""
@@ -118,6 +130,7 @@ class Site:
     def publish(self, snapshot: Snapshot) -> None:
         """Show this snapshot from now on."""
         self._edition = Edition(snapshot, self._press)
+        self._make_dcgm = None if self._dcgm is None else self._dcgm.take(snapshot)
         self._history.append(snapshot)
         if self._shown:
             self._tell(snapshot)
@@ -196,9 +209,34 @@ class Site:
         openmetrics = wants_openmetrics(request.headers.get("Accept", ""))
         edition = self._edition
         page = await self.page(openmetrics=openmetrics)
-        response = await _answer(request, edition, ("metrics", openmetrics), page.body)
-        response.headers["Content-Type"] = OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
-        response.headers["Vary"] = "Accept, Accept-Encoding"
+        return await _exposition(request, edition, "metrics", page, openmetrics=openmetrics)
+
+    async def _node_exporter(self, request: web.Request) -> web.Response:
+        """The same machine in the words of node_exporter, while that is switched on."""
+        max_series = self._node_exporter_series
+        if max_series is None:
+            return _plain(404)
+        edition = self._edition
+        if edition is None or not self._alive():
+            return _plain(503, "no current readings")
+        openmetrics = wants_openmetrics(request.headers.get("Accept", ""))
+        page = await edition.get(
+            ("node/metrics", openmetrics),
+            lambda: node_exporter.render(edition.snapshot, max_series, openmetrics=openmetrics),
+        )
+        return await _exposition(request, edition, "node/metrics", page, openmetrics=openmetrics)
+
+    async def _dcgm_metrics(self, request: web.Request) -> web.Response:
+        """The newest snapshot under the names of dcgm-exporter; always in the text format, as it writes."""
+        if self._dcgm is None:
+            return _plain(404)
+        edition, make = self._edition, self._make_dcgm
+        if edition is None or make is None or not self._alive():
+            return _plain(503, "no current readings")
+        body = await edition.get("dcgm", make)
+        response = await _answer(request, edition, "dcgm", body)
+        response.headers["Content-Type"] = TEXT_TYPE
+        response.headers["Vary"] = "Accept-Encoding"
         return response
 
     async def _node(self, request: web.Request) -> web.Response:
@@ -297,6 +335,15 @@ def _file(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
 def _plain(status: int, text: str = "") -> web.Response:
     """One line; by default what the status is called."""
     return web.Response(status=status, text=(text or HTTPStatus(status).phrase.lower()) + "\n")
+
+
+async def _exposition(
+    request: web.Request, edition: Edition, name: str, page: Page, *, openmetrics: bool
+) -> web.Response:
+    response = await _answer(request, edition, (name, openmetrics), page.body)
+    response.headers["Content-Type"] = OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
+    response.headers["Vary"] = "Accept, Accept-Encoding"
+    return response
 
 
 async def _answer(request: web.Request, edition: Edition, name: Hashable, body: bytes) -> web.Response:

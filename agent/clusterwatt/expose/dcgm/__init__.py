@@ -1,0 +1,1 @@
+"""The page of dcgm-exporter, made from our readings: /dcgm/metrics, for boards and alerts that expect it."""
