@@ -22,11 +22,13 @@ from clusterwatt.collectors import (
     gpu,
     host,
     hwmon,
+    ipmi,
     kmsg,
     lustre,
     md,
     memory,
     nfs,
+    nvme,
     pressure,
     processes,
     rapl,
@@ -65,11 +67,13 @@ COLLECTORS = (
     Entry("rapl", (), lambda files, *_: rapl.RaplCollector(files)),
     Entry("hwmon", hwmon.METRICS, lambda files, *_: hwmon.HwmonCollector(files)),
     Entry("kmsg", (), lambda files, _, clock: kmsg.KmsgCollector(files.root, clock)),
+    Entry("nvme", nvme.METRICS, lambda files, *_: nvme.NvmeCollector(files)),
+    Entry("ipmi", (), lambda _, settings, __: ipmi.IpmiCollector(settings)),
     Entry("textfile", textfile.METRICS, textfile.TextfileCollector),
 )
 
-# What the agent says of itself comes first: the limit of the page cuts at the end, and its own counter of what
-# was cut must not be among that.
+# What the agent says of itself comes first: the limit of the page cuts at the end, and the counter of what was
+# cut must not be among that.
 CATALOG: Metrics = (
     *selfstats.METRICS,
     *gpu.METRICS,

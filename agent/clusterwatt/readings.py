@@ -851,6 +851,16 @@ class DiskInfo(Reading, frozen=True):
     transport: str
 
 
+class DiskHealth(Reading, frozen=True):
+    """What a drive says of its own health."""
+
+    device: str
+    wear_ratio: float | None = None
+    spare_ratio: float | None = None
+    media_errors: float | None = None
+    temperature_celsius: float | None = None
+
+
 class MdArray(Reading, frozen=True):
     """A software RAID array: members that are missing, 0 = whole."""
 

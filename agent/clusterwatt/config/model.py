@@ -145,6 +145,24 @@ class HwmonCollector(Collector, frozen=True):
     every_seconds: Tick = 15.0
 
 
+class NvmeCollector(Collector, frozen=True):
+    """Health logs of NVMe disks; only root may ask for them."""
+
+    every_seconds: Tick = 300.0
+
+
+class IpmiCollector(Collector, frozen=True):
+    """Power of the node from its BMC, by running `command`; for nodes without a power meter in hwmon.
+
+    `timeout_seconds`: the program is ended when it takes longer.
+    """
+
+    enabled: bool = False
+    every_seconds: Tick = 30.0
+    command: NotEmpty = "ipmitool"
+    timeout_seconds: Seconds = 10.0
+
+
 class TextfileCollector(Collector, frozen=True):
     """Metrics of other tools, from the files `*.prom` in a folder. They go out unchanged on our page.
 
@@ -179,8 +197,21 @@ class Collectors(Section, frozen=True):
     lustre: LustreCollector = LustreCollector()
     rapl: RaplCollector = RaplCollector()
     hwmon: HwmonCollector = HwmonCollector()
+    nvme: NvmeCollector = NvmeCollector()
+    ipmi: IpmiCollector = IpmiCollector()
     kmsg: Collector = Collector()
     textfile: TextfileCollector = TextfileCollector()
+
+
+SYSTEM_RELEASE_FILE = "/run/clusterwatt/driver-release"
+
+
+def default_release_file() -> str:
+    """Where the operator asks for the driver: in the system's run folder for root, in the user's for others."""
+    folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.geteuid() == 0 or not folder.startswith("/"):
+        return SYSTEM_RELEASE_FILE
+    return str(Path(folder, "clusterwatt", "driver-release"))
 
 
 class Driver(Section, frozen=True):
@@ -192,6 +223,8 @@ class Driver(Section, frozen=True):
     a driver call has frozen GPUs.
     `max_replacements_per_hour`: after so many the GPU part stays off until the hour is over.
     `retry_seconds`: the longest pause between two attempts to reach a driver that is not there.
+    `release_file`: while this file exists the agent lets go of the driver, so that it can be unloaded;
+    `clusterwatt driver release` and `resume` make and remove it. Empty: there is no such file.
     """
 
     deadline_seconds: Seconds = 0.8
@@ -200,6 +233,7 @@ class Driver(Section, frozen=True):
     kill_hung: bool = False
     max_replacements_per_hour: Annotated[int, Meta(ge=0, le=60)] = 3
     retry_seconds: Annotated[float, Meta(gt=0, le=60)] = 5.0
+    release_file: str = msgspec.field(default_factory=default_release_file)
 
 
 class Simulate(Section, frozen=True):
@@ -278,8 +312,8 @@ class DcgmPage(Section, frozen=True):
 class Expose(Section, frozen=True):
     """Pages in the words of other programs.
 
-    `node_exporter_names`: the page /node/metrics, with names and labels of node_exporter; what it needs beyond
-    our own readings is read only while it is on.
+    `node_exporter_names`: the page /node/metrics, with names and labels of node_exporter; what it needs
+    beyond our own readings is read only while it is on.
     """
 
     dcgm: DcgmPage = DcgmPage()
