@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ def test_an_xid_has_class_severity_and_time() -> None:
 @pytest.mark.parametrize("kernel_first", [True, False])
 def test_what_both_sources_tell_counts_once(kernel_first: bool) -> None:
     node = Node()
-    tell = [lambda: node.by_kernel("0000:9b:00", 48), lambda: node.by_driver(A, 48)]
+    tell: list[Callable[[], None]] = [lambda: node.by_kernel("0000:9b:00", 48), lambda: node.by_driver(A, 48)]
     for one in tell if kernel_first else reversed(tell):
         one()
         node.tick(2.0)
