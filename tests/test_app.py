@@ -14,8 +14,16 @@ import pytest
 from clusterwatt import sdnotify
 from clusterwatt.app import Agent, StartError, check_root
 from clusterwatt.clock import SystemClock
-from clusterwatt.config.model import Collector, Collectors, Config, GpuCollector, Limits, Node
-from clusterwatt.readings import CollectorDuration, ConfigReload, CpuTime, Snapshot
+from clusterwatt.config.model import (
+    Collector,
+    Collectors,
+    Config,
+    Expose,
+    GpuCollector,
+    Limits,
+    Node,
+)
+from clusterwatt.readings import CollectorDuration, ConfigReload, CpuTime, NodeFamily, Snapshot
 
 NO_GPU = Collectors(gpu=GpuCollector(enabled=False))
 
@@ -77,6 +85,15 @@ def test_a_reload_changes_the_profile_of_the_next_page(agent: Agent) -> None:
     assert b"clusterwatt_memory_free_bytes" in asyncio.run(body())
     agent.apply(Config(collectors=NO_GPU, limits=Limits(profile="minimal")))
     assert b"clusterwatt_memory_free_bytes" not in asyncio.run(body())
+
+
+def test_readings_for_the_page_of_node_exporter_exist_only_while_it_is_on(agent: Agent) -> None:
+    assert not tick(agent).of(NodeFamily)
+    agent.apply(Config(collectors=NO_GPU, expose=Expose(node_exporter_names=True)))
+    names = {family.name for family in tick(agent).of(NodeFamily)}
+    assert {"node_load1", "node_network_up", "node_uname_info"} <= names  # of each of its collectors
+    agent.apply(Config(collectors=NO_GPU))
+    assert not tick(agent).of(NodeFamily)
 
 
 def test_a_refused_reload_leaves_everything_as_it_was_and_shows(agent: Agent, tmp_path: Path) -> None:
