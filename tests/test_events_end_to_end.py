@@ -88,7 +88,11 @@ class Machine:
         self.number += 1
         with self.log.open("a") as file:
             file.write(f"3,{self.number},{int(time.monotonic() * 1e6)},-;{text}\n")
-        self.until(lambda: True)
+        read = self.records()
+        self.until(lambda: self.records() > read)
+
+    def records(self) -> float:
+        return sum(log.records for log in self.snapshot.of(KernelLog))
 
     def xid_line(self, board: int, xid: int) -> str:
         uuid = simulated_uuid(1, board)
