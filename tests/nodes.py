@@ -18,13 +18,14 @@ from clusterwatt.config.model import Collectors, Driver, Simulate
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.host import Host
+from clusterwatt.expose import node_exporter as node_exporter_page
 from clusterwatt.expose.render import Page, Renderer
 from clusterwatt.inventory import CATALOG, COLLECTORS
 from clusterwatt.nvml.session import Session
 from clusterwatt.pipeline import Pipeline
-from clusterwatt.readings import BuildInfo, ConfigReload, Reading, Snapshot
+from clusterwatt.readings import BuildInfo, ConfigReload, Failure, NodeFamily, Reading, Snapshot
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
-from clusterwatt.source import Account, Source
+from clusterwatt.source import Account, Source, by_type
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 
@@ -107,6 +108,16 @@ def snapshot_of(root: Path | str | None, profile: str = "") -> Snapshot:
         for source in sources:
             source.close()
     return published[-1]
+
+
+def page_in_their_words(root: Path | str) -> Page:
+    """The page /node/metrics of a tree, without what is of this machine whatever the tree says."""
+    clock = FakeClock()
+    readings = in_their_words(root, clock)
+    parts = by_type(reading for reading in readings if not isinstance(reading, Failure))
+    families = (f for f in parts.get(NodeFamily, ()) if not f.name.startswith(("node_uname_", "node_timex_")))
+    snapshot = Snapshot(1, clock.wall_s(), clock.monotonic_s(), {NodeFamily: tuple(families)})
+    return node_exporter_page.render(snapshot, MAX_SERIES, openmetrics=False)
 
 
 def page_of(snapshot: Snapshot, level: str = "full") -> Page:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.machines import ROOTS
-from tests.nodes import page_of, snapshot_of
+from tests.nodes import page_in_their_words, page_of, snapshot_of
 
 GOLDEN = Path(__file__).parent / "golden"
 MACHINES = ("h100-ib", "roce-bond", "cloud-vm", "azure-vm", "efa", "broken-ports", "nfs-lustre")
 CARDS = ("a100", "h100", "h200", "b200", "l40s", "t4", "rtx4080")
+IN_THEIR_WORDS = ("h100-ib", "roce-bond", "nfs-lustre")
+PAGES = (*MACHINES, *(f"gpu-{card}" for card in CARDS))
 # Of a node with 8 GPUs; `full` has no limit.
 MOST_SERIES = {"minimal": 600, "standard": 1_900}
 
@@ -35,7 +37,12 @@ def test_a_node_of_simulated_gpus_has_its_page(card: str, update_golden: bool) -
     compare(f"gpu-{card}", page_of(snapshot_of(None, card)).body, update_golden)
 
 
-@pytest.mark.parametrize("page", [*MACHINES, *(f"gpu-{card}" for card in CARDS)])
+@pytest.mark.parametrize("name", IN_THEIR_WORDS)
+def test_a_machine_has_its_page_in_the_words_of_node_exporter(name: str, update_golden: bool) -> None:
+    compare(f"node-{name}", page_in_their_words(ROOTS / name).body, update_golden)
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_promtool_finds_nothing(page: str, promtool: Path) -> None:
     text = (GOLDEN / f"{page}.prom").read_bytes()
     done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
@@ -50,5 +57,5 @@ def test_a_whole_node_stays_within_the_series_of_its_profile(profile: str) -> No
 
 
 def test_golden_has_no_page_that_nobody_makes() -> None:
-    expected = {*MACHINES, *(f"gpu-{card}" for card in CARDS)}
+    expected = {*PAGES, *(f"node-{name}" for name in IN_THEIR_WORDS)}
     assert {file.stem for file in GOLDEN.iterdir()} == expected

@@ -162,6 +162,14 @@ def test_memory_errors_by_controller_and_row(tmp_path: Path) -> None:
     assert values(found, "node_edac_csrow_correctable_errors_total") == {("0", "0"): 2}
 
 
+def test_a_table_that_is_not_as_specified_costs_no_other(tmp_path: Path) -> None:
+    put(tmp_path, "/proc/loadavg", "1.00 2.00 3.00 1/2 3\n")
+    put(tmp_path, "/proc/stat", "cpu 1 2\ncpu0 1 x\n")
+    found = list(node_exporter.tables(files_of(tmp_path)).collect())
+    assert values(found, "node_load1") == {(): 1}
+    assert [(r.item, r.reason) for r in found if isinstance(r, Failure)] == [("stat", "format")]
+
+
 def test_a_part_that_fails_costs_no_other(tmp_path: Path, faulty: FaultyReads) -> None:
     put(tmp_path, "/proc/loadavg", "1.00 2.00 3.00 1/2 3\n")
     put(tmp_path, "/proc/vmstat", "oom_kill 4\n")

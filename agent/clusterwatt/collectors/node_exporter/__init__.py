@@ -17,7 +17,7 @@ from clusterwatt.collectors import Collector
 from clusterwatt.collectors.failures import failure
 from clusterwatt.collectors.node_exporter import disks, infiniband, kernel, mounts, network, sensors, system
 from clusterwatt.collectors.timesync import library_adjtimex
-from clusterwatt.readings import Reading
+from clusterwatt.readings import Failure, Reading
 from clusterwatt.sysfs import Files
 
 Part = Callable[[], Iterable[Reading]]
@@ -37,6 +37,8 @@ class Parts:
                 yield from part()
             except OSError as error:
                 yield failure(name, error)
+            except (ValueError, IndexError) as error:
+                yield Failure(item=name, reason="format", detail=str(error))
 
 
 class Entry(NamedTuple):
