@@ -18,6 +18,9 @@ def series(name: str, *labels: Iterable[str]) -> set[Series]:
     return {(name, row) for row in rows}
 
 
+ENGINES = {
+    engine: series(f"gpu_{engine}_utilization_ratio") for engine in ("encoder", "decoder", "jpeg", "ofa")
+}
 EVERY_CARD = (
     series("gpu_info")
     | series("gpu_utilization_ratio")
@@ -165,4 +168,4 @@ OFFERED = {
 
 def everything(card: str) -> set[Series]:
     """All series of a card with a driver of the branch 590."""
-    return EVERY_CARD | OFFERED[card]
+    return EVERY_CARD.union(OFFERED[card], *ENGINES.values())

@@ -20,6 +20,7 @@ from tests.collectors.cards import (
     BANKS,
     CORE_LIMITS,
     ECC,
+    ENGINES,
     EVERY_CARD,
     MEMORY_LIMIT,
     MEMORY_TEMPERATURE,
@@ -50,7 +51,12 @@ def test_each_card_has_what_it_offers_and_nothing_else(card: str) -> None:
 # Families that a driver branch brought: older ones do not have them.
 BROUGHT_BY = {
     510: {"gpu_memory_reserved_bytes"},
-    525: {"gpu_pcie_errors_total", "gpu_nvlink_link_errors_total"},
+    525: {
+        "gpu_pcie_errors_total",
+        "gpu_nvlink_link_errors_total",
+        "gpu_jpeg_utilization_ratio",
+        "gpu_ofa_utilization_ratio",
+    },
     535: {"gpu_sram_threshold_exceeded"},
     550: {"gpu_pcie_receive_bytes_total", "gpu_pcie_transmit_bytes_total"},
     570: {"gpu_recovery_action"},
@@ -195,6 +201,10 @@ COSTS: dict[str, set[Series]] = {
     "nvmlDeviceGetMaxPcieLinkGeneration": series("gpu_pcie_link_generation_max"),
     "nvmlDeviceGetMaxPcieLinkWidth": series("gpu_pcie_link_width_max"),
     "nvmlDeviceGetBAR1MemoryInfo": BAR1,
+    "nvmlDeviceGetEncoderUtilization": ENGINES["encoder"],
+    "nvmlDeviceGetDecoderUtilization": ENGINES["decoder"],
+    "nvmlDeviceGetJpgUtilization": ENGINES["jpeg"],
+    "nvmlDeviceGetOfaUtilization": ENGINES["ofa"],
     f"{FIELDS}/74": series("gpu_throttle_seconds_total", ["sw_power_cap"]),
     f"{FIELDS}/78": series("gpu_throttle_seconds_total", ["low_utilization"]),
     f"{FIELDS}/82": MEMORY_TEMPERATURE,
