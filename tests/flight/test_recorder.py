@@ -19,6 +19,7 @@ from clusterwatt.readings import (
     GpuPower,
     GpuUp,
     GpuUse,
+    HardwareEvent,
     RdmaPort,
     Reading,
     Snapshot,
@@ -125,6 +126,36 @@ def test_causes_that_come_together_share_a_bundle_and_one_that_lasts_makes_no_se
 def test_what_was_down_when_the_agent_started_is_no_news(bench: Bench) -> None:
     bench.fly(60, GpuDown("3", "GPU-3", "lost"))
     assert bench.bundles() == []
+
+
+@pytest.mark.parametrize(
+    ("xid_class", "echo", "kept"),
+    [("hardware", False, 1), ("driver", False, 1), ("application", False, 0), ("hardware", True, 0)],
+)
+def test_an_xid_of_driver_or_hardware_is_a_cause(bench: Bench, xid_class: str, echo: bool, kept: int) -> None:
+    event = HardwareEvent(
+        kind="xid",
+        code=79,
+        name="fell-off-the-bus",
+        xid_class=xid_class,
+        severity="critical",
+        action="reset_gpu",
+        text="",
+        gpu="3",
+        uuid="GPU-3",
+        pci="0000:18:00",
+        instance="",
+        switch="",
+        fatality="",
+        detail="",
+        echo=echo,
+        wall_s=bench.clock.wall_s(),
+        monotonic_s=bench.clock.monotonic_s(),
+    )
+    bench.fly(10)
+    bench.recorder.event(event)
+    bench.fly(20)
+    assert [bundle.read(path)[0].reason for path in bench.bundles()] == ["xid 79 on 3"] * kept
 
 
 def test_a_hang_is_a_cause(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from clusterwatt.clock import Clock
 from clusterwatt.config.model import Recorder as Settings
 from clusterwatt.flight import bundle
 from clusterwatt.flight.ring import Ring
-from clusterwatt.readings import CollectorState, GpuDown, Snapshot
+from clusterwatt.readings import CollectorState, GpuDown, HardwareEvent, Snapshot
 from clusterwatt.worker import Outcome, Worker
 
 log = logging.getLogger("clusterwatt.flight")
@@ -22,6 +22,7 @@ log = logging.getLogger("clusterwatt.flight")
 AFTERMATH_S = 10.0
 SAME_CAUSE_S = 300.0  # a cause that lasts, or comes back, is not frozen again sooner
 STUCK_S = 30.0
+FAULT_CLASSES = frozenset({"driver", "hardware", "memory", "nvlink"})
 
 
 class Recorder:
@@ -57,6 +58,11 @@ class Recorder:
         if not self._causes:
             self._due_s = now_s + AFTERMATH_S
         self._causes.append(cause)
+
+    def event(self, event: HardwareEvent) -> None:
+        """Freeze at a fault of driver or hardware; an application's own and an echo say nothing new."""
+        if event.xid_class in FAULT_CLASSES and not event.echo:
+            self.freeze(f"{event.kind} {event.code} on {event.gpu or event.switch or event.pci}")
 
     def close(self) -> None:
         """End the thread that writes."""
