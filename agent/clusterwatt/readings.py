@@ -38,7 +38,10 @@ class Failure(Reading, frozen=True):
 
 
 class GpuInfo(Reading, frozen=True):
-    """Identity of a GPU. `gpu` is the driver's index now and may change; `uuid` is the identity."""
+    """Identity of a GPU. `gpu` is the driver's index now and may change; `uuid` is the identity.
+
+    `gpu_instance` is the driver's number of a MIG instance, empty on a whole GPU.
+    """
 
     gpu: str
     uuid: str
@@ -51,6 +54,7 @@ class GpuInfo(Reading, frozen=True):
     parent_uuid: str
     mig_profile: str
     simulated: str
+    gpu_instance: str = ""
 
 
 class GpuUse(Reading, frozen=True):
@@ -523,7 +527,10 @@ class GpuUp(Reading, frozen=True):
 
 
 class GpuDown(Reading, frozen=True):
-    """Why a GPU does not answer: lost, reset_required, timeout, permission, unknown."""
+    """Why a GPU does not answer: lost, reset_required, timeout, permission, unknown.
+
+    `permission` is also that of a GPU that the operator has told the agent to leave alone.
+    """
 
     gpu: str
     uuid: str
@@ -613,7 +620,7 @@ class DriverUp(Reading, frozen=True):
 
 
 class DriverDown(Reading, frozen=True):
-    """Why the driver does not answer: not_found, not_loaded, version_mismatch, hung, crashed, ..."""
+    """Why the driver does not answer: not_found, not_loaded, version_mismatch, hung, released, ..."""
 
     reason: str
 

@@ -21,11 +21,15 @@ B = "GPU-bbbbbbbb-0000-0000-0000-00000000000b"
 DRIVER = DriverInfo("580.65.06", "13.580.65.06", "13.0", "false")
 
 
-def info(gpu: str, uuid: str, minor: str, *, parent: str = "", profile: str = "") -> GpuInfo:
-    address = f"00000000:{int(gpu.partition(':')[0]) + 1:02X}:00.0"
-    return GpuInfo(
-        gpu, uuid, "NVIDIA H100 80GB HBM3", "hopper", address, minor, "16", "96", parent, profile, "false"
-    )
+def info(gpu: str, uuid: str, minor: str) -> GpuInfo:
+    address = f"00000000:{int(gpu) + 1:02X}:00.0"
+    name = "NVIDIA H100 80GB HBM3"
+    return GpuInfo(gpu, uuid, name, "hopper", address, minor, "16", "96", "", "", "false")
+
+
+def instance(gpu: str, uuid: str, parent: str, profile: str, number: str) -> GpuInfo:
+    """A MIG instance, which knows less of itself than its board."""
+    return GpuInfo(gpu, uuid, "NVIDIA H100", "hopper", "", "", "", "", parent, profile, "false", number)
 
 
 GPU_A, GPU_B = info("0", A, "0"), info("1", B, "1")

@@ -41,6 +41,7 @@ from tests.expose.dcgm.pages import (
     A,
     B,
     info,
+    instance,
     page_for,
     snapshot,
     text,
@@ -323,25 +324,30 @@ def test_the_label_of_newer_versions_on_request(tmp_path: Path) -> None:
 
 
 def test_a_mig_instance_is_its_gpu_with_profile_and_number(tmp_path: Path) -> None:
-    page = page_for(tmp_path, "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE")
-    instance = info("0:9", MIG_1, "", parent=A, profile="1g.10gb")
-    shown = text(
-        page,
-        snapshot(
-            GPU_A,
-            instance,
-            GpuMemory("0", A, used_bytes=7 * 2.0**20),
-            GpuMemory("0:9", MIG_1, used_bytes=3 * 2.0**20),
-            GpuPower("0", A, "gpu", "average", 420.0),
-        ),
-    )
-    assert values(shown, GPU_I_PROFILE="1g.10gb", GPU_I_ID="9", gpu="0", UUID=A) == {
-        "DCGM_FI_DEV_FB_USED": "3"
-    }
-    # G-15: the watts are the board's, once.
-    assert shown.count("} 420.000000\n") == 1
-    assert 'DCGM_FI_DEV_POWER_USAGE{gpu="0"' in shown
-    assert "GPU_I_" not in next(line for line in shown.splitlines() if "420.0" in line)
+    page = page_for(tmp_path, "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_SERIAL, label, Serial.")
+    used = (GpuMemory("0", A, used_bytes=7 * 2.0**20), GpuMemory("0:2", MIG_1, used_bytes=3 * 2.0**20))
+    shown = text(page, snapshot(GPU_A, instance("0:2", MIG_1, A, "1g.10gb", "9"), *used))
+    assert shown.splitlines()[2:] == [
+        f'DCGM_FI_DEV_FB_USED{{gpu="0",UUID="{A}",pci_bus_id="00000000:01:00.0",device="nvidia0",'
+        f'modelName="NVIDIA H100 80GB HBM3",{mig}Hostname="gpu-node-17",DCGM_FI_DEV_SERIAL="16"}} {mebibytes}'
+        for mig, mebibytes in (("", 7), ('GPU_I_PROFILE="1g.10gb",GPU_I_ID="9",', 3))
+    ]
+
+
+def test_compute_instances_of_one_gpu_instance_are_one(tmp_path: Path) -> None:
+    page = page_for(tmp_path, "DCGM_FI_DEV_FB_USED")
+    infos = [instance(f"0:{n}", f"{MIG_1}{n}", A, "1c.3g.40gb", "2") for n in range(2)]
+    used = [GpuMemory(info.gpu, info.uuid, used_bytes=5 * 2.0**20) for info in infos]
+    shown = text(page, snapshot(GPU_A, *infos, *used))
+    assert values(shown, GPU_I_PROFILE="3g.40gb", GPU_I_ID="2") == {"DCGM_FI_DEV_FB_USED": "5"}
+
+
+def test_g15_the_watts_of_a_board_stand_there_once(tmp_path: Path) -> None:
+    page = page_for(tmp_path, "DCGM_FI_DEV_POWER_USAGE")
+    infos = [instance(f"0:{n}", f"{MIG_1}{n}", A, "1g.10gb", str(n + 7)) for n in range(3)]
+    shown = text(page, snapshot(GPU_A, *infos, GpuPower("0", A, "gpu", "average", 420.0)))
+    assert values(shown) == {"DCGM_FI_DEV_POWER_USAGE": "420.000000"}
+    assert "GPU_I_" not in shown
 
 
 def test_g05_a_lost_gpu_takes_nothing_with_it(tmp_path: Path) -> None:

@@ -96,10 +96,11 @@ class DcgmPage:
 
 
 def _instance(info: GpuInfo) -> Mapping[str, str]:
-    """Profile and number of a MIG instance; nothing for a whole GPU."""
-    if not info.mig_profile:
+    """Profile and number of the GPU instance, without its compute instance; nothing for a whole GPU."""
+    if not info.parent_uuid:
         return {}
-    return {"GPU_I_PROFILE": info.mig_profile, "GPU_I_ID": info.gpu.partition(":")[2]}
+    profile = info.mig_profile.rpartition("c.")[2]  # 1c.3g.40gb is a third of a 3g.40gb
+    return {"GPU_I_PROFILE": profile, "GPU_I_ID": info.gpu_instance}
 
 
 def _further(labels: Mapping[str, str]) -> str:
