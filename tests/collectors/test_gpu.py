@@ -419,8 +419,10 @@ def test_what_hardly_changes_is_read_at_its_own_cadence_and_shown_at_every_tick(
     watch.read()
     for _ in range(90):
         assert only(GpuInfo, watch.tick()).name == "NVIDIA H100 80GB HBM3"
-    assert bench.library.calls["nvmlDeviceGetSerial"] == 4  # at 0, 30, 60 and 90 seconds
-    assert bench.library.calls["nvmlDeviceGetPerformanceState"] == 19  # each five seconds
+    assert bench.library.calls["nvmlDeviceGetSerial"] == 3  # at 0, 27 and 87 seconds
+    assert bench.library.calls["nvmlDeviceGetEnforcedPowerLimit"] == 4  # at 0, 30, 60 and 90
+    assert bench.library.calls["nvmlDeviceGetPerformanceState"] == 10  # each ten seconds
+    assert bench.library.calls["nvmlDeviceGetTemperatureV"] == 19  # each five
 
 
 def test_a_limit_that_cannot_be_read_any_more_stays_for_three_intervals() -> None:

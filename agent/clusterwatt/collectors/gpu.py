@@ -100,11 +100,18 @@ class Part:
     """Readings that are taken less often than each tick, and kept in between."""
 
     def __init__(
-        self, every_s: float, read: Callable[[], Iterable[HostReading]], *, delay_s: float = 0.0
+        self,
+        every_s: float,
+        read: Callable[[], Iterable[HostReading]],
+        *,
+        delay_s: float = 0.0,
+        phase: float = 1.0,
     ) -> None:
+        """Read first after `delay_s`, then when `phase` of an interval has gone by, then at each interval."""
         self._every_s = every_s
         self._read = read
         self._delay_s = delay_s
+        self._next_s = phase * every_s
         self._due_s: float | None = None
         self._read_s = float("-inf")
         self._kept: tuple[HostReading, ...] = ()
@@ -114,7 +121,8 @@ class Part:
         if self._due_s is None:
             self._due_s = now_s + self._delay_s
         if now_s >= self._due_s - tick_s / 2:  # the tick nearest to the time
-            self._due_s = now_s + self._every_s
+            self._due_s = now_s + self._next_s
+            self._next_s = self._every_s
             fresh = tuple(self._read())
             if fresh:
                 self._kept, self._read_s = fresh, now_s
@@ -145,23 +153,26 @@ class GpuReader:
     def _slow_parts(self, every_s: float, slow_s: float) -> tuple[Part, ...]:
         device, nvlinks = self._device, gpu_nvlink.Nvlinks(self._device)
         often_s, health_s = max(every_s, OFTEN_S), max(every_s, HEALTH_S)
-        at_once = (  # a limit before the temperature that is compared with it
-            Part(slow_s, partial(identity, device)),
+        at_once = (  # limit and margin before the temperature that stands in for them
+            Part(SELDOM * slow_s, partial(identity, device), phase=0.45),
             Part(slow_s, partial(gpu_power.limits, device)),
             Part(slow_s, self._temperatures.limits),
-            Part(slow_s, partial(gpu_clocks.max_clocks, device)),
-            Part(often_s, self._temperatures.margin),
-            Part(often_s, partial(gpu_clocks.other_clocks, device)),
-            Part(often_s, partial(gpu_clocks.performance_state, device)),
+            Part(SELDOM * slow_s, partial(gpu_clocks.max_clocks, device), phase=0.8),
+            Part(health_s, self._temperatures.margin),
+            Part(often_s, self._temperatures.core),
+            Part(often_s, partial(gpu_clocks.sm_clock, device)),
+            Part(slow_s, partial(gpu_clocks.other_clocks, device), phase=0.5),
+            Part(health_s, partial(gpu_clocks.performance_state, device)),
+            Part(often_s, partial(gpu_use.memory, device)),
         )
         spread: tuple[tuple[float, Callable[[], Iterable[HostReading]]], ...] = (
             (health_s, partial(gpu_health.pages_and_action, device)),
             (health_s, partial(gpu_health.remapped_rows, device)),
             (slow_s, partial(gpu_health.ecc_errors, device)),
             (health_s, nvlinks.read),
-            (slow_s, partial(gpu_pcie.link_and_errors, device)),
             (slow_s, partial(gpu_pcie.bar1, device)),
             (slow_s, partial(gpu_fabric.fabric, device)),
+            (slow_s, partial(gpu_pcie.link_and_errors, device)),
             (slow_s, partial(gpu_health.sram, device)),
             (SELDOM * slow_s, partial(gpu_health.row_banks, device)),
             (SELDOM * slow_s, partial(gpu_health.repairs, device)),
@@ -174,7 +185,10 @@ class GpuReader:
         )
         return (
             *at_once,
-            *(Part(each_s, read, delay_s=place * SPREAD_S) for place, (each_s, read) in enumerate(spread)),
+            *(
+                Part(each_s, read, delay_s=place * SPREAD_S, phase=(place + 1) / len(spread))
+                for place, (each_s, read) in enumerate(spread)
+            ),
         )
 
     def read(self) -> tuple[list[HostReading], list[Failure]]:
@@ -186,8 +200,7 @@ class GpuReader:
         answers = device.answers
         if device.gpu != self._gpu:  # the driver counts its GPUs in another order than before
             self._gpu = device.gpu
-            for part in self._parts:
-                part.forget()
+            self.read_anew()
         readings: list[HostReading] = []
         for part in self._parts:
             readings.extend(part.readings(now_s, self._every_s))
@@ -200,6 +213,11 @@ class GpuReader:
             )
         return readings, failures
 
+    def read_anew(self) -> None:
+        """Take everything anew at the next reading: the GPU is not what it was."""
+        for part in self._parts:
+            part.forget()
+
     def read_slow_parts(self) -> None:
         """Take each part once that is not read at each tick, due or not. Raises as `read`."""
         now_s = self._clock.monotonic_s()
@@ -211,10 +229,8 @@ class GpuReader:
         device = self._device
         values = device.fields(self._state_fields)
         yield from self._power.read(values)
-        yield from self._temperatures.read(values)
+        yield from self._temperatures.memory(values)
         yield from self._use.read()
-        yield from gpu_use.memory(device)
-        yield from gpu_clocks.sm_clock(device)
         yield from self._throttle.read(values)
         carried = device.fields(TRAFFIC_FIELDS)
         yield from self._pcie.read(carried)

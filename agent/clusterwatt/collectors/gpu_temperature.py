@@ -77,22 +77,30 @@ class Temperatures:
         if margin is not None:
             yield self._margin(margin)
 
-    def read(self, values: Mapping[Field, float]) -> Iterator[GpuTemperature | GpuTemperatureMargin]:
-        """Temperatures now, that of the memory from the fields just read; the margin where none is stated."""
+    def core(self) -> Iterator[GpuTemperature | GpuTemperatureMargin]:
+        """The core's temperature now, and the margin where the driver states none."""
         device = self._device
         core = _celsius(
             device.ask_first(
                 ("nvmlDeviceGetTemperatureV", SENSOR_CORE), ("nvmlDeviceGetTemperature", SENSOR_CORE)
             )
         )
-        for sensor, celsius in (("core", core), ("memory", _celsius(values.get(FIELD_MEMORY_TEMPERATURE)))):
-            if celsius is not None:
-                yield GpuTemperature(
-                    gpu=device.gpu, uuid=device.uuid, sensor=sensor, temperature_celsius=celsius
-                )
-        unstated = device.lacks("nvmlDeviceGetMarginTemperature")
-        if unstated and core is not None and self._slowdown is not None:
+        if core is None:
+            return
+        yield self._temperature("core", core)
+        if device.lacks("nvmlDeviceGetMarginTemperature") and self._slowdown is not None:
             yield self._margin(self._slowdown - core)
+
+    def memory(self, values: Mapping[Field, float]) -> Iterator[GpuTemperature]:
+        """The memory's temperature, from the fields just read."""
+        celsius = _celsius(values.get(FIELD_MEMORY_TEMPERATURE))
+        if celsius is not None:
+            yield self._temperature("memory", celsius)
+
+    def _temperature(self, sensor: str, celsius: float) -> GpuTemperature:
+        return GpuTemperature(
+            gpu=self._device.gpu, uuid=self._device.uuid, sensor=sensor, temperature_celsius=celsius
+        )
 
     def _margin(self, celsius: float) -> GpuTemperatureMargin:
         return GpuTemperatureMargin(gpu=self._device.gpu, uuid=self._device.uuid, margin_celsius=celsius)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from clusterwatt.catalog import FULL, STANDARD, Table
 from clusterwatt.clock import Clock
-from clusterwatt.collectors.gpu_integrals import Integral
+from clusterwatt.collectors.gpu_integrals import GRACE, LONGEST_GAP_INTERVALS, Integral
 from clusterwatt.nvml.constants import MEMORY_V2, SAMPLES_GPU_UTILIZATION, SAMPLES_MEMORY_UTILIZATION
 from clusterwatt.nvml.session import Device
 from clusterwatt.readings import GpuBusy, GpuMemory, GpuUse
@@ -57,24 +57,33 @@ METRICS = (
 )
 
 RING_SILENT_INTERVALS = 2  # then the gauge takes over, early enough to lose nothing
+SELDOM_S = 5.0  # the ring buffer of a hundred samples holds 16 s and more
+DUE_EARLY = 0.5  # of an interval: a tick that comes a little early is the one that was meant
 MOST_BYTES = 1 << 62  # a size with the upper bits set is a sentinel
 
 
 class Busy:
-    """Seconds of one kind of use: from the driver's ring buffer where it fills, else from the gauge."""
+    """Seconds of one kind of use: from the driver's ring buffer where it fills, else from the gauge.
+
+    `interval_s`: how often the ring buffer is read; the gauge stands for the time in between where it must.
+    """
 
     def __init__(self, device: Device, kind: int, interval_s: float) -> None:
         self._device = device
         self._kind = kind
+        self._every_s = interval_s
+        self._due_s = 0.0
         self._integral = Integral(interval_s)
         self._silent_after_s = RING_SILENT_INTERVALS * interval_s
+        self._stale_after_s = LONGEST_GAP_INTERVALS * interval_s * GRACE
+        self._read_s = self._stated_s = float("-inf")
         self._newest_us = 0
         self._fed_s: float | None = None
 
     @property
     def seconds(self) -> float | None:
-        """Seconds of use so far; None while no use was ever stated."""
-        return self._integral.total
+        """Seconds of use so far; None while no use is stated, as on a board in MIG mode."""
+        return self._integral.total if self._read_s - self._stated_s <= self._stale_after_s else None
 
     def read(self, gauge: float | None, now_s: float) -> None:
         """Count the time since the last reading by what the driver says of it.
@@ -82,7 +91,13 @@ class Busy:
         The mean of the new samples stands for that time. Their own times are not used for it: they follow
         the wall clock, which may step. The first samples are history and only say where to go on.
         """
-        samples = self._device.samples(self._kind, self._newest_us)
+        self._read_s = now_s
+        samples = None
+        if now_s >= self._due_s - DUE_EARLY * self._every_s:
+            self._due_s = now_s + self._every_s
+            samples = self._device.samples(self._kind, self._newest_us)
+        if gauge is not None or samples is not None:
+            self._stated_s = now_s
         if samples is not None:
             history = self._newest_us == 0
             self._newest_us, self._fed_s = samples.newest_us, now_s
@@ -103,7 +118,7 @@ class Use:
         self._device = device
         self._clock = clock
         self.busy = Busy(device, SAMPLES_GPU_UTILIZATION, interval_s)
-        self.memory_busy = Busy(device, SAMPLES_MEMORY_UTILIZATION, interval_s)
+        self.memory_busy = Busy(device, SAMPLES_MEMORY_UTILIZATION, max(SELDOM_S, interval_s))
 
     def read(self) -> Iterator[GpuUse]:
         """The driver's word for its last period; the seconds move on."""
