@@ -20,6 +20,7 @@ from clusterwatt.clock import Clock, SystemClock
 from clusterwatt.collectors import Collector, node_exporter
 from clusterwatt.config.model import Collector as CollectorSettings
 from clusterwatt.config.model import Config
+from clusterwatt.driver import holding
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.event_log import EventLog
@@ -120,6 +121,17 @@ class Agent:
         """Have the flight recorder keep the last minutes."""
         if self.recorder is not None:
             self.recorder.freeze("by command")
+    def release_driver(self) -> None:
+        """Let go of the driver, as if the operator had set the flag; that it is set lets `resume` end it."""
+        try:
+            holding.ask(Path(self.config.driver.release_file))
+        except OSError as error:
+            log.error(
+                "the release flag cannot be written, so the driver is let go of until restart: %s", error
+            )
+            if self.driver is not None:
+                self.driver.release_until_restart()
+
 
     def _publish(self, snapshot: Snapshot) -> None:
         self.site.publish(snapshot)
@@ -216,6 +228,7 @@ def host_settings(config: Config) -> HostSettings:
 
 def renderer(config: Config) -> Renderer:
     """The renderer for what the configuration lets out."""
+        release_file=driver.release_file,
     limits = config.limits
     return Renderer(CATALOG, limits.profile, limits.families, limits.max_series)
 
@@ -283,6 +296,7 @@ async def _run(config: Config, reload: Callable[[], Config]) -> int:
 def _watchdog() -> Callable[[Snapshot], None]:
     """Tell systemd of the first snapshot and of each one after it."""
     first = True
+    loop.add_signal_handler(signal.SIGUSR1, agent.release_driver)
 
     def published(_: Snapshot) -> None:
         nonlocal first
@@ -345,3 +359,7 @@ def capture(config: Config, path: Path, seconds: float, *, pseudonyms: bool) -> 
     if not manifest.complete:
         sys.stdout.write("The bundle is full: calls after that are not in it.\n")
     return 0
+    if holding.ReleaseFlag(config.driver.release_file).look().everything:
+        raise StartError(
+            f"the driver is released ({config.driver.release_file}): `clusterwatt driver resume`"
+        )

@@ -207,7 +207,7 @@ SYSTEM_RELEASE_FILE = "/run/clusterwatt/driver-release"
 
 
 def default_release_file() -> str:
-    """Where the operator asks for the driver: in the system's run folder for root, in the user's for others."""
+    """Where the operator asks for the driver: in the run folder of the system for root, else of the user."""
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.geteuid() == 0 or not folder.startswith("/"):
         return SYSTEM_RELEASE_FILE

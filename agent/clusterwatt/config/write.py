@@ -9,7 +9,15 @@ import msgspec
 import yaml
 
 from clusterwatt.config import values
-from clusterwatt.config.model import SYSTEM_STATE_FOLDER, Config, Ledger, Recorder, Section
+from clusterwatt.config.model import (
+    SYSTEM_RELEASE_FILE,
+    SYSTEM_STATE_FOLDER,
+    Config,
+    Driver,
+    Ledger,
+    Recorder,
+    Section,
+)
 
 HEAD = """\
 # Configuration of clusterwatt, with every setting at its default.
@@ -28,6 +36,7 @@ def to_yaml(config: Config) -> str:
 def reference() -> str:
     """A configuration file that changes nothing: each setting commented out, with what it means and takes."""
     defaults = Config(  # not those of the user who happens to ask
+        driver=Driver(release_file=SYSTEM_RELEASE_FILE),
         ledger=Ledger(path=str(SYSTEM_STATE_FOLDER / "ledger.db")),
         recorder=Recorder(directory=str(SYSTEM_STATE_FOLDER / "flight")),
     )

@@ -22,6 +22,7 @@ from clusterwatt.clock import Clock
 from clusterwatt.config.model import Driver
 from clusterwatt.driver.frames import DeviceFrame, Frame, HostSettings, read_message, write_message
 from clusterwatt.driver.gpm_agent import GpmState
+from clusterwatt.driver.letting_go import LetGo
 from clusterwatt.driver.supervision import Order, Supervision
 from clusterwatt.readings import (
     CollectorState,
@@ -40,6 +41,7 @@ log = logging.getLogger("clusterwatt.driver")
 
 HOST_COMMAND = (sys.executable, "-m", "clusterwatt.driver.host")
 STALE_INTERVALS = 3
+NOT_ALLOWED = "permission"  # of the agreed reasons the one that says: nothing is wrong, we may not ask
 
 
 class HostProcess:
@@ -145,6 +147,7 @@ class DriverClient:
         self.gpm = GpmState(self._born_s, settings.every_seconds, settings.deadline_seconds)
         self._end_reason = ""
         self._arrived: Callable[[], None] | None = None
+        self._let_go = LetGo(driver, clock)
 
     @property
     def every_seconds(self) -> float:
@@ -202,11 +205,21 @@ class DriverClient:
             status = process.exit_status
             if status is not None:
                 self._ended(status, now_s)
-        order = self._supervision.order(now_s)
+                process = None
+        released = self._let_go.wanted()
+        if released:
+            self._frame = None  # what the host has said is not kept up any more
+            self._let_go.see_off(process, now_s)
+        order = Order.NOTHING if released else self._supervision.order(now_s)
         if order is Order.START:
             self._start(now_s)
         elif order is not Order.NOTHING and self._process is not None:
             self._replace(order, self._process)
+        self._let_go.answer([p.pid for p in (self._process, self._leftover) if p is not None], self._frame)
+
+    def release_until_restart(self) -> None:
+        """Let go of the driver for as long as this process runs: the flag could not be written."""
+        self._let_go.for_good = True
 
     def readings(self) -> Iterator[Reading]:
         """Everything known now: state of driver and GPUs, and the readings that are not stale."""
@@ -229,7 +242,7 @@ class DriverClient:
         yield DriverHost(restarts=float(self.restarts))
         for uuid, gpu in self._known.items():
             device = devices.get(uuid)
-            reason = "unknown" if device is None else self._down_reason(device, now_s)
+            reason = self._absent_reason if device is None else self._down_reason(device, now_s)
             yield GpuUp(gpu=gpu, uuid=uuid, up=0.0 if reason else 1.0)
             if reason:
                 yield GpuDown(gpu=gpu, uuid=uuid, reason=reason)
@@ -264,8 +277,8 @@ class DriverClient:
 
     def _heard(self, process: HostProcess, frame: Frame) -> None:
         """Take a frame; runs on the listener's thread."""
-        if process is not self._process:
-            return  # said by a host that was given up
+        if process is not self._process or self._let_go.since_s is not None:
+            return  # said by a host that was given up, or that is on its way out
         self._supervision.heard(self._clock.monotonic_s())
         for device in frame.devices:
             self._known[device.uuid] = device.gpu
@@ -296,7 +309,7 @@ class DriverClient:
     def _ended(self, status: int, now_s: float) -> None:
         self._process = None
         self._supervision.ended(now_s)
-        if not self._end_reason:
+        if not self._end_reason and self._let_go.since_s is None:
             self._end_reason = "crashed"
             log.warning("driver host ended with status %d; a fresh one will be started", status)
 
@@ -312,12 +325,19 @@ class DriverClient:
             log.error("driver host %d cannot be ended; it is left alone, a fresh one takes over", process.pid)
             self._leftover, self._process = process, None
 
+    @property
+    def _absent_reason(self) -> str:
+        """Why a GPU is not known of: the agent may not ask, or no host says anything."""
+        return "unknown" if self._let_go.since_s is None else NOT_ALLOWED
+
     def _down_reason(self, device: DeviceFrame, now_s: float) -> str:
         if device.reason:
-            return device.reason
+            return NOT_ALLOWED if device.reason == "released" else device.reason
         return "timeout" if now_s - device.read_s > STALE_INTERVALS * self.every_seconds else ""
 
     def _driver_down_reason(self, fresh_frame: Frame | None) -> str:
+        if self._let_go.since_s is not None:
+            return "released"
         if self._supervision.off_reason:
             return self._supervision.off_reason
         if fresh_frame is not None and fresh_frame.driver.reason:

@@ -20,7 +20,10 @@ MAX_MESSAGE_BYTES = 16 << 20  # a frame of 8 GPUs is 20 kB; more is not a frame
 
 
 class HostSettings(msgspec.Struct, frozen=True):
-    """What the host needs to know; times in seconds. `simulate.profile` is empty for the real driver."""
+    """What the host needs to know; times in seconds.
+
+    GPUs that `release_file` lists are not read; that the host has to leave, it is told otherwise.
+    """
 
     every_seconds: float
     slow_seconds: float
@@ -29,6 +32,7 @@ class HostSettings(msgspec.Struct, frozen=True):
     simulate: Simulate
     log_level: str = "info"
     log_format: str = "logfmt"
+    release_file: str = ""
 
 
 class DriverState(msgspec.Struct, frozen=True, array_like=True):

@@ -36,6 +36,7 @@ from clusterwatt.driver.frames import (
     write_message,
 )
 from clusterwatt.driver.gpm_host import GpmPart
+from clusterwatt.driver.holding import ReleaseFlag
 from clusterwatt.log import configure
 from clusterwatt.nvml.errors import DeviceTrouble, DriverUnavailable, GenerationOver
 from clusterwatt.nvml.gpm import Target
@@ -79,6 +80,7 @@ class Slot:
         self.failures: collections.deque[Failure] = collections.deque(maxlen=1000)
         self.absent = ""  # why the driver does not list it any more
         self.over = ""  # why the generation is over, when this GPU's calls said so
+        self.released = False  # the operator wants it left alone
 
     def take(self, outcome: Outcome[GpuPass]) -> None:
         """Keep how a pass ended; runs on the GPU's own thread."""
@@ -103,7 +105,12 @@ class Slot:
     @property
     def well(self) -> bool:
         """Whether the GPU has answered everything that was asked of it so far."""
-        return self.worker.busy_since_s is None and not self.absent and not self.newest.reason
+        return self.may_be_read and not self.newest.reason
+
+    @property
+    def may_be_read(self) -> bool:
+        """Whether the GPU is there, is not released, and no call on it is outstanding."""
+        return self.worker.busy_since_s is None and not self.absent and not self.released
 
     def target(self) -> Target:
         """The GPU as GPM is asked for it."""
@@ -115,10 +122,10 @@ class Slot:
         return DeviceFrame(
             gpu=self.device.gpu,
             uuid=self.device.uuid,
-            reason=newest.reason,
+            reason="released" if self.released else newest.reason,
             read_s=newest.read_s,
             call_since_s=self.worker.busy_since_s,
-            readings=newest.readings,
+            readings=() if self.released else newest.readings,
             failures=tuple(self.failures.popleft() for _ in range(len(self.failures))),
         )
 
@@ -130,6 +137,7 @@ class Host:
         self._settings = settings
         self._session = session
         self._clock = clock
+        self._flag = ReleaseFlag(settings.release_file)
         self._driver = Worker("driver", clock)
         self._events = EventWatch(session, clock)
         self._gpm = GpmPart(session, clock, settings.every_seconds)
@@ -278,7 +286,10 @@ class Host:
                 slot.trouble(slot.absent, "not among the driver's devices")
 
     def _read_gpus(self, deadline_s: float) -> None:
-        idle = [slot for slot in self._slots.values() if slot.worker.busy_since_s is None and not slot.absent]
+        released = self._flag.look().uuids
+        for slot in self._slots.values():
+            slot.released = slot.device.uuid in released
+        idle = [slot for slot in self._slots.values() if slot.may_be_read]
         all_done = threading.Event()
         countdown = Countdown(len(idle) + 1, all_done.set)
         for slot in idle:

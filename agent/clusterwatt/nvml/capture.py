@@ -88,9 +88,10 @@ class Recorder:
         return sorted(self._missing)
 
     def lines(self) -> list[bytes]:
-        """All calls as JSON; last those that have not come back."""
+        """All calls as JSON; last those that have not come back, but for one that waits for events."""
         with self._lock:
-            return self._lines + [msgspec.json.encode(call) for call in self._outstanding.values()]
+            hanging = [c for c in self._outstanding.values() if not c.call.startswith(WAITS_FOR_EVENTS)]
+            return self._lines + [msgspec.json.encode(call) for call in hanging]
 
     def text(self, text: str) -> str:
         """A text as it goes into the bundle."""
