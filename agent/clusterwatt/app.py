@@ -28,7 +28,9 @@ from clusterwatt.expose.dcgm.page import DcgmPage, counters
 from clusterwatt.expose.history import History
 from clusterwatt.expose.render import Renderer
 from clusterwatt.expose.server import Site
+from clusterwatt.flight import bundle as flight_bundle
 from clusterwatt.flight.recorder import Recorder
+from clusterwatt.flight.replay import FlightCollector
 from clusterwatt.inventory import CATALOG, COLLECTORS
 from clusterwatt.nvml import bundle
 from clusterwatt.nvml.bundle import BundleError
@@ -74,6 +76,8 @@ class Agent:
         self.recorder = Recorder(config.recorder, platform.node(), clock) if config.recorder.enabled else None
         self.pipeline = Pipeline((), None, clock, self._publish, about_agent=self._about)
         self.pipeline.on_event(EventLog(clock))
+        if self.recorder is not None:
+            self.pipeline.on_event(self.recorder.event)
         self._build(config)
 
     def apply(self, config: Config) -> None:
@@ -117,10 +121,6 @@ class Agent:
         if self.driver is not None:
             self.driver.stop(STOP_WITHIN_S)
 
-    def freeze(self) -> None:
-        """Have the flight recorder keep the last minutes."""
-        if self.recorder is not None:
-            self.recorder.freeze("by command")
     def release_driver(self) -> None:
         """Let go of the driver, as if the operator had set the flag; that it is set lets `resume` end it."""
         try:
@@ -132,6 +132,10 @@ class Agent:
             if self.driver is not None:
                 self.driver.release_until_restart()
 
+    def freeze(self) -> None:
+        """Have the flight recorder keep the last minutes."""
+        if self.recorder is not None:
+            self.recorder.freeze("by command")
 
     def _publish(self, snapshot: Snapshot) -> None:
         self.site.publish(snapshot)
@@ -170,7 +174,7 @@ class Agent:
         old, self._driver_settings, self.driver = self.driver, wanted, None
         if old is not None:
             old.stop(STOP_WITHIN_S)
-        if gpu.enabled:
+        if gpu.enabled and not replays_flight(config):
             self.driver = DriverClient(
                 host_settings(config),
                 driver,
@@ -193,6 +197,9 @@ class Agent:
                     CollectorSettings(every_seconds=extra.every_seconds),
                     partial(extra.make, files),
                 )
+        if replays_flight(config):
+            path = Path(config.simulate.replay_file)
+            yield "flight", CollectorSettings(), partial(FlightCollector, path, self._clock)
         yield "agent", CollectorSettings(every_seconds=AGENT_EVERY_S), self._agent_collector
 
     def _dcgm_page(self, config: Config) -> DcgmPage | None:
@@ -221,6 +228,7 @@ def host_settings(config: Config) -> HostSettings:
         deadline_seconds=driver.deadline_seconds,
         retry_seconds=driver.retry_seconds,
         simulate=config.simulate,
+        release_file=driver.release_file,
         log_level=config.log.level,
         log_format=config.log.format,
     )
@@ -228,7 +236,6 @@ def host_settings(config: Config) -> HostSettings:
 
 def renderer(config: Config) -> Renderer:
     """The renderer for what the configuration lets out."""
-        release_file=driver.release_file,
     limits = config.limits
     return Renderer(CATALOG, limits.profile, limits.families, limits.max_series)
 
@@ -245,10 +252,22 @@ def check_root(root: str) -> None:
         ) from None
 
 
+def replays_flight(config: Config) -> bool:
+    """Whether a bundle of the flight recorder stands in for the driver."""
+    path = config.simulate.replay_file
+    return bool(path) and flight_bundle.is_flight(Path(path))
+
+
 def check_replay(config: Config) -> None:
     """Refuse a recorded driver that cannot be played. Raises StartError."""
     gpu, path = config.collectors.gpu, config.simulate.replay_file
     if not path:
+        return
+    if replays_flight(config):
+        try:
+            flight_bundle.read(Path(path))
+        except flight_bundle.BundleError as error:
+            raise StartError(str(error)) from None
         return
     try:
         recorded = bundle.read(Path(path)).manifest
@@ -277,6 +296,7 @@ async def _run(config: Config, reload: Callable[[], Config]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, lambda: _reload(agent, reload))
+    loop.add_signal_handler(signal.SIGUSR1, agent.release_driver)
     loop.add_signal_handler(signal.SIGUSR2, agent.freeze)
     try:
         address = await agent.site.start(config.http)
@@ -296,7 +316,6 @@ async def _run(config: Config, reload: Callable[[], Config]) -> int:
 def _watchdog() -> Callable[[Snapshot], None]:
     """Tell systemd of the first snapshot and of each one after it."""
     first = True
-    loop.add_signal_handler(signal.SIGUSR1, agent.release_driver)
 
     def published(_: Snapshot) -> None:
         nonlocal first
@@ -345,6 +364,10 @@ def capture(config: Config, path: Path, seconds: float, *, pseudonyms: bool) -> 
     """
     from clusterwatt.driver import recording  # loads the binding, which the agent itself never does
 
+    if holding.ReleaseFlag(config.driver.release_file).look().everything:
+        raise StartError(
+            f"the driver is released ({config.driver.release_file}): `clusterwatt driver resume`"
+        )
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -359,7 +382,3 @@ def capture(config: Config, path: Path, seconds: float, *, pseudonyms: bool) -> 
     if not manifest.complete:
         sys.stdout.write("The bundle is full: calls after that are not in it.\n")
     return 0
-    if holding.ReleaseFlag(config.driver.release_file).look().everything:
-        raise StartError(
-            f"the driver is released ({config.driver.release_file}): `clusterwatt driver resume`"
-        )

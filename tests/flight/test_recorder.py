@@ -11,11 +11,13 @@ import pytest
 from clusterwatt.config.model import Recorder as Settings
 from clusterwatt.flight import bundle, table
 from clusterwatt.flight.recorder import Recorder
+from clusterwatt.flight.replay import FlightCollector
 from clusterwatt.flight.ring import Ring
 from clusterwatt.readings import (
     CollectorState,
     CpuCount,
     GpuDown,
+    GpuInfo,
     GpuPower,
     GpuUp,
     GpuUse,
@@ -229,6 +231,26 @@ def test_the_table_has_a_line_for_each_gpu_and_moment(bench: Bench) -> None:
     assert len(lines) == 9
     assert lines[1].split() == ["22:13:20.250", "0", "up", "97", "650", "-", "-", "-", "-"]
     assert len(list(table.table([moment], gpu="5"))) == 2
+
+
+def test_a_bundle_is_played_at_the_pace_at_which_it_happened_and_marked(bench: Bench) -> None:
+    info = GpuInfo("0", "GPU-0", "H100", "hopper", "0000:18:00.0", "0", "", "", "", "", "false")
+    bench.fly(30, info)
+    bench.fly(20, info, GpuDown("3", "GPU-3", "lost"))
+    (path,) = bench.bundles()
+    clock = FakeClock()
+    flight = FlightCollector(path, clock)
+
+    def kinds(after_s: float) -> set[type[Reading]]:
+        clock.advance(after_s)
+        return {type(reading) for reading in flight.collect()}
+
+    assert GpuDown not in kinds(0.0)
+    assert GpuDown not in kinds(29.0)
+    assert GpuDown in kinds(1.0)
+    assert GpuDown in kinds(1_000.0)  # at the end it stands still
+    assert RdmaPort not in kinds(0.0)  # the machine's own ports are live
+    assert {info.simulated for info in flight.collect() if isinstance(info, GpuInfo)} == {"replay"}
 
 
 def test_csv_holds_every_value(bench: Bench) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from clusterwatt.readings import (
     CollectorState,
     DriverDown,
+    DriverInfo,
     DriverUp,
     GpuBusy,
     GpuDown,
@@ -34,6 +35,7 @@ LENGTH_BYTES = 4  # before each moment
 RECORDED: tuple[type[Reading], ...] = (
     DriverUp,
     DriverDown,
+    DriverInfo,
     GpuUp,
     GpuDown,
     *get_args(HostReading),
