@@ -40,10 +40,10 @@ DEFAULTS = (
 )
 # What moves within a tick and need not come back to where it was: only its series are compared.
 MOVING = re.compile(
-    r"node_(procs_|filefd_|memory_|load|disk_io_now|timex_|time_seconds|nf_conntrack_entries$|"
-    r"filesystem_(avail_bytes|free_bytes|files_free)|hwmon_|thermal_)"
+    r"node_(procs_|filefd_|memory_|load|disk_io_now|timex_(offset|frequency|maxerror|estimated|loop)|time_seconds|nf_conntrack_entries$|"
+    r"filesystem_(avail_bytes|free_bytes|files_free)|hwmon_|thermal_|sockstat_|netstat_Tcp_CurrEstab|entropy_)"
 )
-COUNTS = re.compile(r".*_total|node_vmstat_.*")
+COUNTS = re.compile(r".*_total|node_(vmstat|netstat)_.*")
 SHARED_LIVE = ("node_cpu_", "node_memory_", "node_disk_", "node_network_", "node_timex_", "node_filesystem_")
 
 Series = Mapping[frozenset[tuple[str, str]], float]

@@ -15,7 +15,16 @@ from typing import NamedTuple
 
 from clusterwatt.collectors import Collector
 from clusterwatt.collectors.failures import failure
-from clusterwatt.collectors.node_exporter import disks, infiniband, kernel, mounts, network, sensors, system
+from clusterwatt.collectors.node_exporter import (
+    disks,
+    infiniband,
+    kernel,
+    mounts,
+    network,
+    sensors,
+    sockets,
+    system,
+)
 from clusterwatt.collectors.timesync import library_adjtimex
 from clusterwatt.readings import Failure, Reading
 from clusterwatt.sysfs import Files
@@ -60,6 +69,11 @@ def tables(files: Files) -> Parts:
         pressure=partial(kernel.pressure, files),
         limits=partial(kernel.limits, files),
         netdev=partial(network.table_of_devices, files),
+        netstat=partial(sockets.netstat, files),
+        sockstat=partial(sockets.sockstat, files),
+        softnet=partial(sockets.softnet, files),
+        arp=partial(sockets.neighbours, files),
+        entropy=partial(sockets.entropy, files),
         diskstats=partial(disks.diskstats, files),
     )
 
