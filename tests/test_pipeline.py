@@ -191,6 +191,24 @@ def test_one_bad_item_is_counted_and_the_source_stays_up() -> None:
     assert bench.snapshots[-1].of(Failure) == ()
 
 
+def test_a_source_that_had_nothing_to_read_and_then_hangs_is_seen(release: threading.Event) -> None:
+    first = True
+
+    def empty_then_hangs() -> list[Reading]:
+        nonlocal first
+        if not first:
+            release.wait()
+        first = False
+        return []
+
+    bench = Bench(nfs=empty_then_hangs)
+    assert bench.tick().of(CollectorState) == ()
+    for _ in range(5):
+        bench.tick()
+    assert bench.state("nfs").up == 0.0
+    assert bench.state("nfs").stuck_seconds == 4.0
+
+
 def test_nothing_to_read_is_no_series() -> None:
     assert Bench(rdma=list).tick().of(CollectorState) == ()
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from clusterwatt.worker import Countdown, Outcome, Worker
 from tests.clocks import FakeClock
 
@@ -37,6 +39,20 @@ def test_an_exception_is_an_outcome_and_the_next_call_runs() -> None:
         assert done.wait(5)
     assert isinstance(outcomes[0].error, ZeroDivisionError)
     assert outcomes[1].result == 7
+
+
+def test_a_report_that_fails_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    worker, done = Worker("test", FakeClock()), threading.Event()
+
+    def fail(_: Outcome[None]) -> None:
+        raise RuntimeError("a bug")
+
+    assert worker.start(lambda: None, fail)
+    assert worker.start(lambda: None, lambda _: done.set()) or worker.busy_since_s is not None
+    if not done.wait(0.5):
+        assert worker.start(lambda: None, lambda _: done.set())
+    assert done.wait(5)
+    assert "a bug" in caplog.text
 
 
 def test_no_second_call_is_made_behind_one_that_hangs() -> None:

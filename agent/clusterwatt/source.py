@@ -73,6 +73,8 @@ class Account:
         for reading in readings:
             if isinstance(reading, Failure):
                 failing.add(reading.item)
+                if reading.ongoing:
+                    continue
                 self._count(reading.reason)
                 text = f"{self.name}: {reading.item}: {reading.reason} {reading.detail}".rstrip()
                 self._log.bad(reading.item, reading.reason, text)
@@ -145,10 +147,10 @@ class Source:
         """How the source fares; nothing for one that never had anything to read."""
         yield from self.account.readings()
         newest = self._newest
-        if newest is not None and not newest[1] and not self.account.errors:
-            return
         busy_since_s = self._worker.busy_since_s
         stuck_s = now_s - busy_since_s if busy_since_s is not None else 0.0
+        if newest is not None and not newest[1] and not self.account.errors and stuck_s <= self._every_s:
+            return
         age_s = now_s - (self._born_s if newest is None else newest[0])
         good = newest is not None and not self.account.failing and age_s <= STALE_INTERVALS * self._every_s
         yield CollectorState(

@@ -8,6 +8,7 @@ has not come back, and the thread is a daemon: the process can exit without it. 
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from clusterwatt.clock import Clock
+
+log = logging.getLogger("clusterwatt.worker")
 
 T = TypeVar("T")
 
@@ -61,7 +64,10 @@ class Worker:
             except Exception as raised:  # the caller decides what a failure means
                 error = raised
             self._busy_since_s = None
-            done(Outcome(result, error, started_s, self._clock.monotonic_s()))
+            try:
+                done(Outcome(result, error, started_s, self._clock.monotonic_s()))
+            except Exception:  # must not end the thread: its source would stand still for ever
+                log.exception("%s: a bug of the agent, please report it", self._thread.name)
 
         self._calls.put(run)
         return True

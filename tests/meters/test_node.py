@@ -135,9 +135,15 @@ def test_a_platform_that_is_read_seldom_gives_the_same_rest() -> None:
                 (float(platform_s), [BoardPower("m", "platform", "average", 500.0)]),
             )
         )
+    last = meter.meter.measure(
+        [],
+        [],
+        (100.0, [EnergyZone("package-0", "cpu", 20_000.0, RANGE_J)]),
+        (100.0, [BoardPower("m", "platform", "average", 500.0)]),
+    )
     other = next(
         reading.energy_joules
-        for reading in meter.meter.measure([], [], (0.0, []), (0.0, []))
+        for reading in last
         if isinstance(reading, NodeEnergy) and reading.component == "other"
     )
     assert other == pytest.approx(30_000.0, rel=0.01)
@@ -149,6 +155,18 @@ def test_nothing_is_integrated_across_a_gap_and_the_rest_goes_on_after_it() -> N
     bench.feed(1_001.0, platform=1_000.0, package=200_200.0)
     assert bench.joules["platform"] == 2_000.0
     assert bench.joules["other"] == pytest.approx(1_600.0)
+
+
+def test_a_part_that_is_not_measured_now_has_no_series_and_goes_on_afterwards() -> None:
+    bench = Bench()
+    for second in range(3):
+        bench.feed(float(second), gpu_joules=600.0 * second, gpu_watts=600.0, package=100.0 * second)
+    bench.joules.clear()
+    bench.feed(3.0)  # the driver hangs, the zones cannot be read
+    assert bench.joules == {}
+    assert bench.watts == {}
+    bench.feed(4.0, gpu_joules=2_400.0, gpu_watts=600.0, package=400.0)
+    assert bench.joules == {"gpu": 2_400.0, "cpu": 400.0}
 
 
 def test_g05_power_of_the_node_is_that_of_the_gpus_that_answer() -> None:

@@ -96,7 +96,8 @@ class NodeMeter:
         self._platform: Integral | None = None
         self._gpus: dict[tuple[str, str], float] = {}  # uuid and method -> joules
         self._other = 0.0
-        self._base = (0, 0.0, 0.0)  # stretch of the platform's integral; its rest and `other` when it began
+        # The stretch in which the same parts were measured without a gap; rest and `other` when it began.
+        self._base: tuple[object, float, float] = (None, 0.0, 0.0)
 
     def measure(
         self,
@@ -106,18 +107,26 @@ class NodeMeter:
         board: tuple[float, Iterable[BoardPower]],
     ) -> Iterator[Reading]:
         """Take what is known now; zones and board powers come with the monotonic time of their reading."""
+        measured: set[str] = set()
         for energy in gpu_energies:
             if energy.scope == "gpu":  # a module holds a CPU too, which would count twice
                 self._gpus[energy.uuid, energy.method] = energy.energy_joules
-        yield from self._take_zones(*zones)
-        for power in board[1]:
-            if power.scope == "platform":
-                self._platform = self._platform or Integral()
-                self._platform.add(power.power_watts, board[0])
-                break  # several platform sensors show the same node
-        joules = self._parts()
-        watts = self._part_watts(gpu_powers)
-        if self._platform is not None:
+                measured.add("gpu")
+        found = tuple(zones[1])
+        measured.update(zone.component for zone in found)
+        yield from self._take_zones(zones[0], found)
+        platform = next((power for power in board[1] if power.scope == "platform"), None)
+        if platform is not None:  # several sensors would show the same node
+            self._platform = self._platform or Integral()
+            self._platform.add(platform.power_watts, board[0])
+        # A part that is not measured now has no series: a total that stands still would say it draws nothing.
+        joules = {key: value for key, value in self._parts().items() if key[0] in measured}
+        watts = {
+            key: value
+            for key, value in self._part_watts(gpu_powers).items()
+            if key[0] in measured or key[0] == "gpu"  # their powers are of now
+        }
+        if self._platform is not None and platform:
             joules["platform", "integrated"] = self._platform.joules
             joules["other", "estimated"] = self._other_joules(self._platform, joules)
             if self._platform.watts is not None:
@@ -160,14 +169,15 @@ class NodeMeter:
         return watts
 
     def _other_joules(self, platform: Integral, joules: dict[tuple[str, str], float]) -> float:
-        """What the platform used beyond its parts, in the stretches in which it was measured without a gap.
+        """What the platform used beyond its parts, while both were measured without a gap.
 
         Taken from the totals, so that readings at different times even out; the highest so far, so that it
         does not fall.
         """
         rest = platform.joules - sum(value for (component, _), value in joules.items() if component in PARTS)
-        if self._base[0] != platform.stretches:
-            self._base = (platform.stretches, rest, self._other)
+        stretch = (platform.stretches, frozenset(joules))
+        if self._base[0] != stretch:
+            self._base = (stretch, rest, self._other)
         _, rest_then, other_then = self._base
         self._other = max(self._other, other_then + rest - rest_then)
         return self._other
