@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from clusterwatt.nvml.errors import (
     ruling,
 )
 from clusterwatt.nvml.session import Session
+from clusterwatt.nvml.values import MetricBatch
 
 log = logging.getLogger("clusterwatt.nvml")
 
@@ -39,12 +39,16 @@ class GpmTrouble(DriverError):
 
 
 class Target(NamedTuple):
-    """What is sampled: a GPU, or the MIG instance of this id on it. `uuid` is that of GPU or MIG device."""
+    """What is sampled: a GPU, or the MIG instance of this id on it. `uuid` is that of GPU or MIG device.
+
+    `making` tells instances apart that were made under one UUID, one after another.
+    """
 
     uuid: str
     gpu: str
     handle: Any
     instance: int | None = None
+    making: int = 0
 
 
 class Means(NamedTuple):
@@ -77,6 +81,7 @@ class Gpm:
         self._metrics = tuple(metrics)
         self._extra = tuple(extra)
         self._longest_s = longest_s
+        self._batch: MetricBatch | None = None
         self._buffers: list[Any] = []  # the newest sample, and the one to be written next
         self._sampled_s: float | None = None
 
@@ -165,24 +170,18 @@ class Gpm:
         return values
 
     def _asked(self, older: Any, newer: Any, metrics: Sequence[int]) -> tuple[dict[int, float], str]:
-        # The structure has grown with the binding while its version stayed; its array comes last, and a
-        # driver reads as much of it as it is told.
-        request = _structure("nvmlGpmMetricsGet", "c_nvmlGpmMetricsGet_t")()
-        request.version, request.numMetrics = STRUCTURE_VERSION, len(metrics)
-        request.sample1, request.sample2 = older, newer
-        entries = request.metrics
-        for place, metric in enumerate(metrics):
-            entries[place].metricId = metric
-        self._session.raw_call("nvmlGpmMetricsGet", ctypes.byref(request))
+        batch = self._batch
+        if batch is None or batch.metrics != metrics:
+            request = _structure("nvmlGpmMetricsGet", "c_nvmlGpmMetricsGet_t")()
+            batch = self._batch = MetricBatch(metrics, request)
+        self._session.raw_call("nvmlGpmMetricsGet", ctypes.byref(batch.between(older, newer)))
         values: dict[int, float] = {}
         failed = ""
-        for place, metric in enumerate(metrics):
-            entry = entries[place]
-            if entry.nvmlReturn == 0:
-                if math.isfinite(entry.value):  # NaN is the driver's word for "no value"
-                    values[metric] = entry.value
-            elif ruling(entry.nvmlReturn).meaning not in (Meaning.NOT_OFFERED, Meaning.NO_SAMPLE):
-                failed = described(f"GPM metric {metric}", entry.nvmlReturn)
+        for metric, code, value in batch.entries():
+            if value is not None:
+                values[metric] = value
+            elif code and ruling(code).meaning not in (Meaning.NOT_OFFERED, Meaning.NO_SAMPLE):
+                failed = described(f"GPM metric {metric}", code)
         return values, failed
 
 

@@ -1,4 +1,4 @@
-"""Field values and samples as they lie in memory: `nvmlFieldValue_t` and `nvmlSample_t` of nvml.h.
+"""Field values, samples, GPM metrics as they lie in memory: `nvmlFieldValue_t` and others of nvml.h.
 
 Some hundred of them are read each second. The binding's classes run Python code at every look at a member,
 which made them the largest part of the cost; here a whole array is unpacked at once. A test holds the layout
@@ -19,6 +19,8 @@ from clusterwatt.nvml.constants import FIELD_MEMORY_TEMPERATURE, Field
 FIELD = struct.Struct("=IIqqII8s")
 # timeStamp, sampleValue
 SAMPLE = struct.Struct("=Q8s")
+# metricId, nvmlReturn, value; then three pointers to texts
+METRIC = struct.Struct("=IId24x")
 
 # The value union by nvmlValueType_t; an unsigned long has 64 bits on Linux.
 DOUBLE, UNSIGNED_INT, UNSIGNED_LONG, UNSIGNED_LONG_LONG, SIGNED_LONG_LONG, SIGNED_INT, UNSIGNED_SHORT = range(
@@ -52,6 +54,34 @@ class FieldBatch:
             elif field == FIELD_MEMORY_TEMPERATURE:
                 value_type = UNSIGNED_INT  # r545 says double for it, and means unsigned int
             yield field, code, None if code else union_value(union, value_type)
+
+
+class MetricBatch:
+    """GPM metrics that are asked for in one call, and the request that holds them; used again and again.
+
+    The structure has grown with the binding while its version stayed 1. Its array comes last, and a driver
+    reads as much of it as it is told.
+    """
+
+    def __init__(self, metrics: Sequence[int], request: Any) -> None:
+        self.metrics = tuple(metrics)
+        self._request = request
+        self._blank = b"".join(METRIC.pack(number, 0, math.nan) for number in metrics)
+        first = type(request).metrics.offset
+        self._entries = memoryview(request).cast("B")[first : first + len(self._blank)]
+        request.version, request.numMetrics = 1, len(metrics)
+
+    def between(self, older: Any, newer: Any) -> Any:
+        """The request for what lies between two samples, with the ids in it and no values."""
+        request = self._request
+        request.sample1, request.sample2 = older, newer
+        self._entries[:] = self._blank
+        return request
+
+    def entries(self) -> Iterator[tuple[int, int, float | None]]:
+        """Each metric with its return code and its value; NaN is the driver's word for "no value"."""
+        for metric, code, value in METRIC.iter_unpack(self._entries):
+            yield metric, code, value if code == 0 and math.isfinite(value) else None
 
 
 def samples(array: Any, count: int, value_type: int) -> Iterator[tuple[int, float | None]]:
