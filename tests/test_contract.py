@@ -15,7 +15,7 @@ from tests.machines import REPOSITORY
 
 CONTRACT = REPOSITORY.parent / "shared" / "design" / "metrics.md"
 LEVELS = {"core": CORE, "std": STANDARD, "full": FULL}
-TYPES = {"C": "counter", "G": "gauge", "S": "summary", "G 1": "info"}
+TYPES = {"C": "counter", "G": "gauge", "S": "summary", "H": "histogram", "G 1": "gauge"}
 OF_EVERY_GPU = ("gpu", "uuid")
 NO_LABELS = {"", "-"}
 
