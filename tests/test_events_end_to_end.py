@@ -91,7 +91,7 @@ class Machine:
         read = self.records()
         self.until(lambda: self.records() > read)
 
-    def records(self) -> float:
+    def records(self) -> Any:
         return sum(log.records for log in self.snapshot.of(KernelLog))
 
     def xid_line(self, board: int, xid: int) -> str:

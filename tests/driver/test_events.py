@@ -91,6 +91,20 @@ def test_every_gpu_is_watched_and_an_xid_is_told_once_with_its_gpu(bench: Bench)
     assert abs(xid.wall_s - now_s) < 600.0  # the clock of this test runs on with each tick
 
 
+def test_the_first_frame_with_gpus_says_that_they_are_watched(bench: Bench) -> None:
+    bench.tick()
+    assert set(bench.watched) == {simulated_uuid(1, board) for board in range(4)}
+
+
+def test_a_registration_that_hangs_delays_no_more_than_one_frame(bench: Bench) -> None:
+    bench.faults.hang(REGISTER)
+    began_s = time.monotonic()
+    for _ in range(5):
+        bench.tick()
+    assert time.monotonic() - began_s < 2.0
+    assert bench.watched == ()
+
+
 def test_a_burst_comes_whole_and_in_order(bench: Bench) -> None:
     bench.until_watched(0, 1, 2, 3)
     codes = [(board, code) for code in (13, 31, 43, 45) for board in range(4)]
@@ -186,6 +200,14 @@ def test_a_driver_without_event_sets_is_asked_once(bench: Bench) -> None:
         bench.tick()
     assert rule.hits == 1
     assert bench.watched == ()
+
+
+def test_a_generation_that_is_over_is_not_waited_for(bench: Bench) -> None:
+    bench.until_watched(0, 1, 2, 3)
+    rule = bench.faults.fail(WAIT, 9)
+    bench.until(lambda: bench.watched == ())
+    assert rule.hits == 1
+    assert bench.host._events.stop(0.0)  # the thread has ended
 
 
 def test_the_driver_is_never_shut_down_while_a_thread_waits(bench: Bench) -> None:

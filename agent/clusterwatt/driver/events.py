@@ -28,13 +28,15 @@ BACK_OFF_S = 1.0  # a wait that fails would fail again at once, for ever
 class EventWatch:
     """Waits for the XIDs of all GPUs; `watch`, `take` and `stop` are called by other threads."""
 
-    def __init__(self, session: Session, clock: Clock) -> None:
+    def __init__(self, session: Session, clock: Clock, deadline_s: float) -> None:
         self._events = EventSet(session)
         self._clock = clock
+        self._deadline_s = deadline_s
         self._log = ChangeLog(log, clock)
         self._handles: Mapping[str, Any] = {}
         self._followed: Mapping[str, Any] = {}  # those of the last attempt to register
         self._found: collections.deque[DriverXid] = collections.deque(maxlen=10_000)
+        self._registered = threading.Event()  # the first GPUs, or it could not be done
         self._leave = threading.Event()
         self._thread: threading.Thread | None = None
         self.watched: tuple[str, ...] = ()
@@ -42,12 +44,14 @@ class EventWatch:
     def watch(self, devices: Iterable[Device]) -> None:
         """Wait for the XIDs of these GPUs and no others; to be told again at each look for GPUs.
 
-        A registration that failed is tried again then.
+        A registration that failed is tried again then. The first time it waits for the registration, within
+        the deadline of a call: what was never watched has no zero on the page.
         """
         self._handles = {device.uuid: device.handle for device in devices}
         if self._thread is None and self._handles:
             self._thread = threading.Thread(target=self._run, name="xids", daemon=True)
             self._thread.start()
+            self._registered.wait(self._deadline_s)
 
     def take(self) -> tuple[DriverXid, ...]:
         """What has come since the last call, oldest first."""
@@ -66,15 +70,17 @@ class EventWatch:
                 self._step()
             except (GenerationOver, NotOffered) as end:
                 log.debug("no XIDs from the driver: %s", end)
-                break
+                break  # the set is not given back: there is nobody to take it
             except DriverError as error:
                 self._log.bad("", error.reason, f"waiting for XIDs failed, trying again: {error}")
                 self._start_again()
             except Exception:
                 log.exception("a bug of the agent, please report it")
                 self._start_again()
-        self._events.close()
+        else:
+            self._events.close()
         self.watched = ()
+        self._registered.set()
 
     def _step(self) -> None:
         handles = self._handles
@@ -86,6 +92,7 @@ class EventWatch:
             for uuid, why in self._events.follow(handles).items():
                 self._log.bad(uuid, why, f"no XIDs from GPU {uuid}, trying again: {why}")
             self.watched = self._events.registered
+            self._registered.set()
         event = self._events.wait(WAIT_MS)
         self._log.good("", "waiting for XIDs works again")
         if event is not None:
@@ -104,4 +111,5 @@ class EventWatch:
         """A fresh set after a pause: a wait on one with a lost GPU fails for its neighbours too."""
         self._events.close()
         self._followed, self.watched = {}, ()
+        self._registered.set()
         self._leave.wait(BACK_OFF_S)

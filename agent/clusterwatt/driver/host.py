@@ -139,7 +139,7 @@ class Host:
         self._clock = clock
         self._flag = ReleaseFlag(settings.release_file)
         self._driver = Worker("driver", clock)
-        self._events = EventWatch(session, clock)
+        self._events = EventWatch(session, clock, settings.deadline_seconds)
         self._gpm = GpmPart(session, clock, settings.every_seconds)
         self._answers: collections.deque[Outcome[Answer]] = collections.deque()
         self._versions: Versions | None = None  # known while the session is open

@@ -77,14 +77,16 @@ class EventSet:
     def wait(self, timeout_ms: int) -> Xid | None:
         """Wait for the next event; None when none came. The driver may return early.
 
-        Raises GenerationOver, or DriverError for anything else: the set should then be closed. It also fails
-        as a whole when one of its GPUs is lost.
+        Raises NotOffered, GenerationOver, or DriverError for anything else: the set should then be closed. It
+        also fails as a whole when one of its GPUs is lost.
         """
         try:
             event = self._session.call(EVENT_WAIT, self._set, timeout_ms)
         except Refused as refused:
             if refused.code == TIMEOUT:
                 return None
+            if ruling(refused.code).meaning is Meaning.NOT_OFFERED:
+                raise NotOffered("not_offered", str(refused)) from refused
             raise _judged(refused) from refused
         if not event.eventType & XID_EVENT:
             return None

@@ -141,6 +141,11 @@ class SimulatedLibrary:
         """Whether some user has initialised the library and not shut it down."""
         return self._users > 0
 
+    def unload(self) -> None:
+        """Leave no user, as when the process ends."""
+        with self._lock:
+            self._users = 0
+
     def gpu(self, board: int) -> Gpu:
         """A board, for tests that change it."""
         return self.gpus[board]
@@ -312,15 +317,23 @@ class SimulatedLibrary:
 
 def install(library: SimulatedLibrary) -> None:
     """Make the binding use this library; may be called again with another one."""
+    _unload()
     pynvml.nvmlLib = library
     pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - the binding offers no other way
 
 
 def uninstall() -> None:
     """Let the binding load the machine's own library again, as in a fresh process."""
+    _unload()
     pynvml.nvmlLib = None
     pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - as in install
     pynvml._nvmlLib_refcount = 0  # noqa: SLF001
+
+
+def _unload() -> None:
+    """Whoever still waits in the library that goes is told that it is not initialised any more."""
+    if isinstance(pynvml.nvmlLib, SimulatedLibrary):
+        pynvml.nvmlLib.unload()
 
 
 def _plain(argument: Any) -> Any:
