@@ -28,7 +28,7 @@ XID = 0x8  # nvmlEventTypeXidCriticalError
 _TYPES, _MIG_TYPE, _NEWER_TYPES = 0x9F, 0x100, 0xFE00
 
 # How long a waiter sleeps before it looks for XIDs whose time has come.
-_LOOK_S = 0.05
+_LOOK_S = 0.25
 
 
 class EventSet:
