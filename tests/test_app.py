@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -18,10 +19,11 @@ from clusterwatt.config.model import (
     Collector,
     Collectors,
     Config,
-    Expose,
     GpuCollector,
     Limits,
+    Log,
     Node,
+    Simulate,
 )
 from clusterwatt.readings import CollectorDuration, ConfigReload, CpuTime, NodeFamily, Snapshot
 
@@ -116,6 +118,20 @@ def test_reloads_leak_no_descriptors_and_no_threads(agent: Agent) -> None:
     for round_ in range(10):
         reload(2.0 + round_)
     assert len(open_descriptors()) <= before
+
+
+def test_a_reload_changes_the_log_and_keeps_the_driver_client() -> None:
+    simulated = Simulate(profile="h100", gpus=1)
+    agent = Agent(Config(simulate=simulated), SystemClock())
+    try:
+        driver = agent.driver
+        agent.apply(Config(simulate=simulated, log=Log(level="warning")))
+        assert agent.driver is driver
+        assert logging.getLogger().level == logging.WARNING
+        agent.apply(Config(simulate=Simulate(profile="a100", gpus=1)))
+        assert agent.driver is not driver  # other GPUs: those of before are not missed
+    finally:
+        agent.stop()
 
 
 @pytest.mark.parametrize("content", [None, "file", "empty"])

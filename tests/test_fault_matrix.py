@@ -18,6 +18,8 @@ from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
 from clusterwatt.pipeline import Pipeline
 from clusterwatt.readings import (
+    CollectorErrors,
+    CollectorState,
     CpuTime,
     DriverDown,
     DriverUp,
@@ -228,6 +230,8 @@ def seen(node: Node) -> list[str]:
     others = {values(snapshot, simulated_uuid(1, board)) for board in range(8) if board != 3}
     assert len(others) == 1
     energy = "absent" if after is None or before is None else "moves" if after > before else "stands"
+    (state,) = (state for state in snapshot.of(CollectorState) if state.collector == "gpu")
+    assert state.up == float(not snapshot.of(DriverDown))
     return [
         reason(snapshot.of(DriverDown)),
         reason(faulty),
@@ -262,6 +266,20 @@ def test_the_page_is_what_the_table_promises(node: Node, fault: str) -> None:
     assert afterwards == "goes on"
     # A GPU at work draws more than 400 W here: what the driver counted during the fault is in it.
     assert gained / (node.clock.wall_s() - began_s) > 400.0
+
+
+def test_a_hang_is_counted_and_said_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    node.faults.hang("nvmlDeviceGetMemoryInfo*", gpu=3)
+    snapshot = node.tick(SECONDS)
+    assert [e.errors > 0 for e in snapshot.of(CollectorErrors) if e.reason == "timeout"] == [True]
+    assert len([r for r in caplog.records if FAULTY in r.getMessage()]) == 1
+
+
+def test_the_gpu_part_is_not_up_when_no_gpu_answers(node: Node) -> None:
+    node.faults.fail("*", 15)
+    snapshot = node.tick(SECONDS)
+    (state,) = (state for state in snapshot.of(CollectorState) if state.collector == "gpu")
+    assert (state.up, state.age_seconds > 3.0) == (0.0, True)
 
 
 def test_the_table_and_the_faults_are_the_same() -> None:

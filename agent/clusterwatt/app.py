@@ -32,6 +32,7 @@ from clusterwatt.flight import bundle as flight_bundle
 from clusterwatt.flight.recorder import Recorder
 from clusterwatt.flight.replay import FlightCollector
 from clusterwatt.inventory import CATALOG, COLLECTORS
+from clusterwatt.log import configure as configure_log
 from clusterwatt.nvml import bundle
 from clusterwatt.nvml.bundle import BundleError
 from clusterwatt.pipeline import Pipeline
@@ -58,7 +59,6 @@ class Agent:
         self._clock = clock
         self._accounts: dict[str, Account] = {}
         self._sources: dict[str, tuple[object, Source]] = {}
-        self._driver_settings: object = None
         self.driver: DriverClient | None = None
         self.config = config
         self._reloaded_well = True
@@ -78,7 +78,7 @@ class Agent:
         self.pipeline.on_event(EventLog(clock))
         if self.recorder is not None:
             self.pipeline.on_event(self.recorder.event)
-        self._build(config)
+        self._go_on_with(config, self._sources_for(config))
 
     def apply(self, config: Config) -> None:
         """Go on with another configuration from the next tick.
@@ -91,8 +91,11 @@ class Agent:
         for name in ("http", "ledger", "recorder"):
             if getattr(config, name) != getattr(self.config, name):
                 log.warning("%s: changes take effect when the agent is restarted", name)
-        self.site.use(renderer(config), dcgm)
-        self._build(config)
+        rendered, sources = renderer(config), self._sources_for(config)
+        # Nothing is refused from here on.
+        configure_log(config.log.level, config.log.format)
+        self.site.use(rendered, dcgm)
+        self._go_on_with(config, sources)
         self.config = config
 
     def reload_failed(self) -> None:
@@ -147,8 +150,8 @@ class Agent:
         yield ConfigReload(success=float(self._reloaded_well))
         yield from self.site.readings()
 
-    def _build(self, config: Config) -> None:
-        self._build_driver(config)
+    def _sources_for(self, config: Config) -> dict[str, tuple[object, Source]]:
+        """Every source that the configuration wants: the one that there is where it will do, else a new one."""
         sources: dict[str, tuple[object, Source]] = {}
         for name, settings, make in self._wanted(config):
             identity = (config.node.root, settings)
@@ -158,6 +161,10 @@ class Agent:
                 continue
             account = self._accounts.setdefault(name, Account(name, self._clock))
             sources[name] = (identity, Source(make(), settings.every_seconds, self._clock, account))
+        return sources
+
+    def _go_on_with(self, config: Config, sources: dict[str, tuple[object, Source]]) -> None:
+        self._build_driver(config)
         for name, (_, source) in self._sources.items():
             if name not in sources or sources[name][1] is not source:
                 source.close()
@@ -167,20 +174,20 @@ class Agent:
         self.pipeline.use([source for _, source in sources.values()], self.driver)
 
     def _build_driver(self, config: Config) -> None:
-        gpu, driver = config.collectors.gpu, config.driver
-        wanted = (gpu, driver, config.simulate, config.node.gpus_expected, config.log.level)
-        if wanted == self._driver_settings:
+        """Have the driver client that the configuration wants; the one that there is where it will do."""
+        wanted = config.collectors.gpu.enabled and not replays_flight(config)
+        same_driver = self.driver is not None and config.simulate == self.config.simulate
+        if self.driver is not None and not (wanted and same_driver):
+            self.driver.retire()
+            self.driver = None
+        if not wanted:
             return
-        old, self._driver_settings, self.driver = self.driver, wanted, None
-        if old is not None:
-            old.stop(STOP_WITHIN_S)
-        if gpu.enabled and not replays_flight(config):
-            self.driver = DriverClient(
-                host_settings(config),
-                driver,
-                self._clock,
-                gpus_expected=config.node.gpus_expected,
-            )
+        settings = host_settings(config)
+        if self.driver is None:
+            expected = config.node.gpus_expected
+            self.driver = DriverClient(settings, config.driver, self._clock, gpus_expected=expected)
+        else:
+            self.driver.reconfigure(settings, config.driver, config.node.gpus_expected)
 
     def _wanted(self, config: Config) -> Iterator[tuple[str, CollectorSettings, Callable[[], Collector]]]:
         """Name, settings and maker of every collector that is switched on."""
@@ -225,6 +232,7 @@ def host_settings(config: Config) -> HostSettings:
     return HostSettings(
         every_seconds=gpu.every_seconds,
         slow_seconds=gpu.slow_seconds,
+        gpm=gpu.gpm,
         deadline_seconds=driver.deadline_seconds,
         retry_seconds=driver.retry_seconds,
         simulate=config.simulate,

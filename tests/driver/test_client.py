@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clusterwatt.clock import SystemClock
@@ -21,7 +22,8 @@ from clusterwatt.readings import DriverDown, DriverInfo, DriverUp, GpuDown, GpuM
 from tests.driver.fake_host import UUID
 
 SETTINGS = HostSettings(0.05, 30.0, 0.04, 5.0, Simulate(profile="h100"))
-QUICK = Driver(silent_seconds=0.6, grace_seconds=0.4)
+PATIENT = Driver()
+QUICK = Driver(silent_seconds=1.5, grace_seconds=0.5)  # for hosts that are silent on purpose
 FAKE_HOST = Path(__file__).with_name("fake_host.py")
 DEADLINE_S = 20.0
 
@@ -34,7 +36,7 @@ def client_of() -> Iterator[MakeClient]:
     clients: list[DriverClient] = []
     pids: set[int] = set()
 
-    def make(behaviour: str, driver: Driver = QUICK) -> DriverClient:
+    def make(behaviour: str, driver: Driver = PATIENT) -> DriverClient:
         client = DriverClient(
             SETTINGS,
             driver,
@@ -120,7 +122,7 @@ def test_a_gpu_once_seen_stays_with_zero_while_no_host_runs(client_of: MakeClien
 
 
 def test_a_silent_host_is_asked_to_leave_and_replaced(client_of: MakeClient) -> None:
-    client = client_of("silent")
+    client = client_of("silent", QUICK)
     supervise_until(client, lambda: client.pid)
     first = client.pid
     supervise_until(client, lambda: client.pid not in (None, first))
@@ -128,7 +130,7 @@ def test_a_silent_host_is_asked_to_leave_and_replaced(client_of: MakeClient) -> 
 
 
 def test_a_host_that_does_not_leave_is_left_alone_and_not_killed(client_of: MakeClient) -> None:
-    client = client_of("stubborn")
+    client = client_of("stubborn", QUICK)
     supervise_until(client, lambda: client.pid)
     first = client.pid
     assert first is not None
@@ -140,7 +142,7 @@ def test_a_host_that_does_not_leave_is_left_alone_and_not_killed(client_of: Make
 
 
 def test_sigkill_follows_when_it_is_allowed(client_of: MakeClient) -> None:
-    client = client_of("stubborn", Driver(silent_seconds=0.6, grace_seconds=0.4, kill_hung=True))
+    client = client_of("stubborn", Driver(silent_seconds=1.5, grace_seconds=0.5, kill_hung=True))
     supervise_until(client, lambda: client.pid)
     first = client.pid
     assert first is not None
@@ -150,7 +152,7 @@ def test_sigkill_follows_when_it_is_allowed(client_of: MakeClient) -> None:
 
 
 def test_a_host_that_never_speaks_is_replaced_too(client_of: MakeClient) -> None:
-    client = client_of("mute")
+    client = client_of("mute", QUICK)
     supervise_until(client, lambda: client.restarts == 1)
 
 
@@ -177,3 +179,34 @@ def test_the_next_frame_is_announced(client_of: MakeClient) -> None:
     supervise_until(client, lambda: up(client))
     assert client.expect_frame(arrived.set)
     assert arrived.wait(DEADLINE_S)
+
+
+def test_a_silent_host_that_has_spoken_is_hung_and_not_starting(client_of: MakeClient) -> None:
+    client = client_of("silent", Driver(silent_seconds=60.0))
+    supervise_until(client, lambda: up(client))
+    supervise_until(client, lambda: not up(client))
+    assert of(client, DriverDown) == [DriverDown(reason="hung")]
+    assert client.state().up == 0.0
+
+
+def test_other_settings_keep_gpus_and_supervision_and_block_nobody(client_of: MakeClient) -> None:
+    client = client_of("steady")
+    supervise_until(client, lambda: up(client))
+    first = client.pid
+    slower = msgspec.structs.replace(SETTINGS, every_seconds=0.1)
+    began_s = time.monotonic()
+    client.reconfigure(slower, PATIENT, 4)
+    assert time.monotonic() - began_s < 0.1
+    assert [gpu.uuid for gpu in of(client, GpuUp) if isinstance(gpu, GpuUp)] == [UUID]
+    supervise_until(client, lambda: client.pid not in (None, first))
+    supervise_until(client, lambda: DriverUp(1.0, 1.0, 4.0) in of(client, DriverUp))
+    assert client.restarts == 1
+
+
+def test_the_same_settings_again_disturb_nothing(client_of: MakeClient) -> None:
+    client = client_of("steady")
+    supervise_until(client, lambda: up(client))
+    first = client.pid
+    client.reconfigure(SETTINGS, PATIENT, 8)
+    supervise_until(client, lambda: up(client))
+    assert client.pid == first

@@ -113,13 +113,25 @@ def test_g06_a_hanging_call_costs_its_own_gpu_and_one_thread(bench: Bench) -> No
     assert complete(bench.device(frame, 2))
 
 
-def test_a_search_that_hangs_keeps_no_gpu_from_being_read(bench: Bench) -> None:
+def test_a_search_that_hangs_keeps_no_gpu_from_being_read_and_is_seen(bench: Bench) -> None:
     bench.tick()
     bench.faults.hang("nvmlDeviceGetCount*")
     for _ in range(5):
         frame = bench.tick()
+        assert frame.search_since_s is not None
         assert frame.driver.up
         assert all(device.read_s == bench.clock.monotonic_s() - 1.0 for device in frame.devices)
+
+
+def test_a_search_that_fails_is_a_failure_and_no_flood_of_lines(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.tick()
+    bench.faults.fail("nvmlDeviceGetCount*", 999)
+    for _ in range(5):
+        frame = bench.tick()
+        assert [(failure.item, failure.reason) for failure in frame.failures] == [("driver", "unknown")]
+    assert not caplog.records
 
 
 def test_a_driver_in_which_everything_hangs_is_down_and_frames_go_on(bench: Bench) -> None:

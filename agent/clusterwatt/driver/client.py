@@ -20,8 +20,10 @@ import msgspec
 
 from clusterwatt.clock import Clock
 from clusterwatt.config.model import Driver
+from clusterwatt.driver.call_totals import CallTotals
 from clusterwatt.driver.frames import DeviceFrame, Frame, HostSettings, read_message, write_message
 from clusterwatt.driver.gpm_agent import GpmState
+from clusterwatt.driver.known import Known, remembered
 from clusterwatt.driver.letting_go import LetGo
 from clusterwatt.driver.supervision import Order, Supervision
 from clusterwatt.readings import (
@@ -139,15 +141,16 @@ class DriverClient:
         self._leftover: HostProcess | None = None
         self._frame: Frame | None = None
         self._said_more = False
-        self._known: dict[str, str] = {}  # uuid -> newest index
+        self._known: dict[str, Known] = {}  # replaced whole: the listener's thread does it
         self._failures: collections.deque[Failure] = collections.deque(maxlen=1000)
         self._xids: collections.deque[DriverXid] = collections.deque(maxlen=10_000)
         self._born_s = clock.monotonic_s()
         self._last_good_s: float | None = None
         self.gpm = GpmState(self._born_s, settings.every_seconds, settings.deadline_seconds)
         self._end_reason = ""
-        self._arrived: Callable[[], None] | None = None
+        self._arrived: collections.deque[Callable[[], None]] = collections.deque()
         self._let_go = LetGo(driver, clock)
+        self._calls = CallTotals()
 
     @property
     def every_seconds(self) -> float:
@@ -170,16 +173,20 @@ class DriverClient:
         return max(0, self._supervision.starts - 1)
 
     def state(self) -> CollectorState:
-        """How the GPU part fares: up while the driver answers; the age is that of its newest reading."""
+        """How the GPU part fares: up while the driver answers, and one of its GPUs where it has had any.
+
+        The age is that of the newest reading of a GPU.
+        """
         now_s = self._clock.monotonic_s()
-        frame = self._frame
-        fresh = frame is not None and now_s - frame.sent_s <= STALE_INTERVALS * self.every_seconds
-        calls = [] if frame is None else [d.call_since_s for d in frame.devices if d.call_since_s is not None]
-        stuck_s = now_s - min(calls) if calls else 0.0
+        frame = self._fresh_frame(now_s)
+        age_s = now_s - (self._born_s if self._last_good_s is None else self._last_good_s)
+        answers = not self._known or age_s <= STALE_INTERVALS * self.every_seconds
+        calls = [] if frame is None else [frame.search_since_s, *(d.call_since_s for d in frame.devices)]
+        stuck_s = now_s - min((since_s for since_s in calls if since_s is not None), default=now_s)
         return CollectorState(
             collector=self.name,
-            up=float(frame is not None and fresh and frame.driver.up),
-            age_seconds=now_s - (self._born_s if self._last_good_s is None else self._last_good_s),
+            up=float(frame is not None and frame.driver.up and answers),
+            age_seconds=age_s,
             stuck_seconds=stuck_s if stuck_s > self._settings.deadline_seconds else 0.0,
         )
 
@@ -191,7 +198,9 @@ class DriverClient:
             self._process is not None
             and self._clock.monotonic_s() - heard_s < STALE_INTERVALS * self.every_seconds
         )
-        self._arrived = arrived if soon else None
+        self._arrived.clear()
+        if soon:
+            self._arrived.append(arrived)
         return soon
 
     def supervise(self) -> None:
@@ -224,11 +233,11 @@ class DriverClient:
     def readings(self) -> Iterator[Reading]:
         """Everything known now: state of driver and GPUs, and the readings that are not stale."""
         now_s = self._clock.monotonic_s()
-        frame = self._frame
-        fresh = frame is not None and now_s - frame.sent_s <= STALE_INTERVALS * self.every_seconds
-        devices = {device.uuid: device for device in frame.devices} if frame is not None and fresh else {}
-        up = frame is not None and fresh and frame.driver.up
-        visible = sum(1 for device in devices.values() if not self._down_reason(device, now_s)) if up else 0
+        frame = self._fresh_frame(now_s)
+        devices = {} if frame is None else {device.uuid: device for device in frame.devices}
+        up = frame is not None and frame.driver.up
+        boards = [device for device in devices.values() if not device.parent_uuid]
+        visible = sum(1 for board in boards if not self._down_reason(board, now_s)) if up else 0
         yield DriverUp(up=float(up), gpus_visible=float(visible), gpus_expected=float(self._gpus_expected))
         if frame is not None and up:
             yield DriverInfo(
@@ -238,9 +247,10 @@ class DriverClient:
                 simulated=self._settings.simulate.label,
             )
         else:
-            yield DriverDown(reason=self._driver_down_reason(frame if fresh else None))
+            yield DriverDown(reason=self._driver_down_reason(frame))
         yield DriverHost(restarts=float(self.restarts))
-        for uuid, gpu in self._known.items():
+        yield from self._calls.readings
+        for uuid, (gpu, _) in self._known.items():
             device = devices.get(uuid)
             reason = self._absent_reason if device is None else self._down_reason(device, now_s)
             yield GpuUp(gpu=gpu, uuid=uuid, up=0.0 if reason else 1.0)
@@ -267,6 +277,24 @@ class DriverClient:
         """UUIDs of the GPUs whose XIDs the driver tells."""
         return () if self._frame is None else self._frame.xids_watched
 
+    def reconfigure(self, settings: HostSettings, driver: Driver, gpus_expected: int) -> None:
+        """Go on under other settings. A host that must know of them is asked to leave, and the next has them.
+
+        GPUs, totals and the count of replacements stay.
+        """
+        self._gpus_expected = gpus_expected
+        self._supervision.use(driver)
+        before, self._settings = self._settings, settings
+        if self._process is not None and before != settings:
+            self._end_reason = "restarting"
+            self._process.ask_to_leave()
+
+    def retire(self) -> None:
+        """Ask the host to end, and wait for nothing."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.ask_to_leave()
+
     def stop(self, timeout_s: float) -> None:
         """End the host gently; one that does not end within the time is left behind, never killed."""
         process, self._process = self._process, None
@@ -280,24 +308,37 @@ class DriverClient:
         if process is not self._process or self._let_go.since_s is not None:
             return  # said by a host that was given up, or that is on its way out
         self._supervision.heard(self._clock.monotonic_s())
+        self._known = remembered(self._known, frame.devices)
         for device in frame.devices:
-            self._known[device.uuid] = device.gpu
             if device.readings and (self._last_good_s is None or device.read_s > self._last_good_s):
                 self._last_good_s = device.read_s
             self._failures.extend(device.failures)
+            self._failures.extend(self._hanging(device.uuid, device.call_since_s, frame.sent_s))
+        self._failures.extend(frame.failures)
+        self._failures.extend(self._hanging("driver", frame.search_since_s, frame.sent_s))
         self._xids.extend(frame.xids)
         self.gpm.heard(frame)
+        self._calls.heard(frame.calls)
         if frame.leaving:
             self._end_reason = frame.leaving
         elif frame.driver.up:
             self._end_reason = ""
         self._frame, self._said_more = frame, True
-        arrived, self._arrived = self._arrived, None
-        if arrived is not None:
-            arrived()
+        with contextlib.suppress(IndexError):  # nobody waits
+            self._arrived.popleft()()
+
+    def _hanging(self, item: str, since_s: float | None, now_s: float) -> Iterator[Failure]:
+        if since_s is not None and now_s - since_s >= self._settings.deadline_seconds:
+            yield Failure(item=item, reason="timeout", detail="a driver call has not come back")
+
+    def _fresh_frame(self, now_s: float) -> Frame | None:
+        frame = self._frame
+        stale = frame is None or now_s - frame.sent_s > STALE_INTERVALS * self.every_seconds
+        return None if stale else frame
 
     def _start(self, now_s: float) -> None:
         self._supervision.started(now_s)
+        self._calls.fresh_host()
         try:
             process = self._process = HostProcess(self._command, self._settings, self._heard)
             process.listen()
@@ -342,4 +383,6 @@ class DriverClient:
             return self._supervision.off_reason
         if fresh_frame is not None and fresh_frame.driver.reason:
             return fresh_frame.driver.reason
+        if self._process is not None and self._frame is not None and not self._end_reason:
+            return "hung"  # it has spoken, and is silent
         return self._end_reason or "starting"

@@ -13,6 +13,7 @@ from typing import IO
 import msgspec
 
 from clusterwatt.config.model import Simulate
+from clusterwatt.nvml.call_times import CallTime
 from clusterwatt.readings import DriverXid, Failure, GpuGpm, HostReading
 
 LENGTH_BYTES = 4
@@ -33,6 +34,7 @@ class HostSettings(msgspec.Struct, frozen=True):
     log_level: str = "info"
     log_format: str = "logfmt"
     release_file: str = ""
+    gpm: bool = True
 
 
 class DriverState(msgspec.Struct, frozen=True, array_like=True):
@@ -46,10 +48,12 @@ class DriverState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeviceFrame(msgspec.Struct, frozen=True, array_like=True):
-    """One GPU: its newest readings and the time they were taken.
+    """One GPU or MIG instance: its newest readings and the time they were taken.
 
-    `reason` is empty while it answers, else lost, reset_required, timeout, permission or unknown. Failures
-    are those since the last frame. `call_since_s` is the start of a call that has not come back, else None.
+    `reason` is empty while it answers, else lost, reset_required, timeout, permission, unknown, or released:
+    the operator wants it left alone. Failures are those since the last frame. `call_since_s` is the start of
+    a call that has not come back, else None. `parent_uuid` is empty for a whole GPU. An instance is read by
+    its GPU's thread and stands behind it; one that was destroyed has no frame any more.
     """
 
     gpu: str
@@ -59,6 +63,7 @@ class DeviceFrame(msgspec.Struct, frozen=True, array_like=True):
     call_since_s: float | None
     readings: tuple[HostReading, ...]
     failures: tuple[Failure, ...]
+    parent_uuid: str = ""
 
 
 class GpmFrame(msgspec.Struct, frozen=True, array_like=True):
@@ -79,6 +84,8 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     """State of driver and GPUs at one time. `leaving`: why the host ends after this frame, else empty.
 
     `xids` are those since the last frame, `xids_watched` the UUIDs of the GPUs whose XIDs the driver tells.
+    `failures` are those of the driver as a whole, `search_since_s` the start of a call that opens it or looks
+    for GPUs and has not come back.
     """
 
     sent_s: float
@@ -89,6 +96,9 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     xids: tuple[DriverXid, ...] = ()
     xids_watched: tuple[str, ...] = ()
     gpm: GpmFrame | None = None
+    calls: tuple[CallTime, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    search_since_s: float | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

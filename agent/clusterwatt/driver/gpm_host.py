@@ -37,8 +37,9 @@ class GpmPart:
         self._every_s = every_seconds
         self._longest_s = LONGEST_GAP_INTERVALS * every_seconds * GRACE
         self._worker = Worker("gpm", clock)
-        self._readers: dict[str, GpmReader] = {}  # by UUID: instance ids are given to other instances at once
-        self._wanted_s: dict[str, float] = {}
+        # By UUID and making: the driver gives the number of an instance to another one at once.
+        self._readers: dict[tuple[str, int], GpmReader] = {}
+        self._wanted_s: dict[tuple[str, int], float] = {}
         self._newest: tuple[GpuGpm, ...] = ()
         self._offered: bool | None = None  # by any GPU that has said so, or has not said
         self._failures: collections.deque[Failure] = collections.deque(maxlen=1000)
@@ -77,18 +78,21 @@ class GpmPart:
         readings: list[GpuGpm] = []
         failures: list[Failure] = []
         for target in targets:
-            reader = self._readers.get(target.uuid)
+            key = (target.uuid, target.making)
+            reader = self._readers.get(key)
             if reader is None:
-                reader = self._readers[target.uuid] = GpmReader(self._session, self._clock, self._every_s)
-            self._wanted_s[target.uuid] = now_s
+                reader = self._readers[key] = GpmReader(
+                    self._session, self._clock, self._every_s, whole_gpu=target.instance is None
+                )
+            self._wanted_s[key] = now_s
             for said in reader.read(target):
                 if isinstance(said, Failure):
                     failures.append(said)
                 else:
                     readings.append(said)
-        for uuid in [uuid for uuid, wanted_s in self._wanted_s.items() if now_s - wanted_s > FORGET_S]:
-            del self._wanted_s[uuid]
-            self._readers.pop(uuid).close()
+        for key in [key for key, wanted_s in self._wanted_s.items() if now_s - wanted_s > FORGET_S]:
+            del self._wanted_s[key]
+            self._readers.pop(key).close()
         return readings, failures
 
     def _take(self, outcome: Outcome[GpmPass]) -> None:

@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +26,7 @@ import msgspec
 
 from clusterwatt.clock import Clock, SystemClock, next_point_s
 from clusterwatt.collectors.gpu import GpuReader
+from clusterwatt.collectors.gpu_mig import InstancePass, Instances
 from clusterwatt.driver.events import EventWatch
 from clusterwatt.driver.frames import (
     DeviceFrame,
@@ -38,7 +39,8 @@ from clusterwatt.driver.frames import (
 from clusterwatt.driver.gpm_host import GpmPart
 from clusterwatt.driver.holding import ReleaseFlag
 from clusterwatt.log import configure
-from clusterwatt.nvml.errors import DeviceTrouble, DriverUnavailable, GenerationOver
+from clusterwatt.nvml.call_times import CallTime, CallTimes
+from clusterwatt.nvml.errors import DeviceTrouble, DriverError, DriverUnavailable, GenerationOver
 from clusterwatt.nvml.gpm import Target
 from clusterwatt.nvml.session import Device, Enumeration, Session, Versions
 from clusterwatt.readings import Failure, HostReading
@@ -49,6 +51,8 @@ log = logging.getLogger("clusterwatt.driver.host")
 FIRST_RETRY_S = 1.0
 SEARCH_EVERY_S = 10.0
 LEAVE_WITHIN_S = 2.0
+CALL_TIMES_EVERY_S = 10.0
+SLOW_SHARE = 0.5  # of the deadline: a call that takes longer is made less often
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -57,6 +61,7 @@ class Pass(msgspec.Struct, frozen=True):
     read_s: float = 0.0
     readings: tuple[HostReading, ...] = ()
     reason: str = ""
+    instances: tuple[InstancePass, ...] = ()  # of MIG; as they were last while there is a reason
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -66,15 +71,19 @@ class Answer(msgspec.Struct, frozen=True):
     found: Enumeration | None = None
 
 
-GpuPass = tuple[list[HostReading], list[Failure]]
+GpuPass = tuple[list[HostReading], list[Failure], tuple[InstancePass, ...]]
 
 
 class Slot:
-    """One GPU, its thread, and its newest pass. The pass is replaced whole, so no lock is needed."""
+    """One GPU, its MIG instances, its thread, and its newest pass.
 
-    def __init__(self, device: Device, reader: GpuReader, clock: Clock) -> None:
+    The pass is replaced whole, so no lock is needed.
+    """
+
+    def __init__(self, device: Device, reader: GpuReader, instances: Instances, clock: Clock) -> None:
         self.device = device
         self.reader = reader
+        self.instances = instances
         self.worker = Worker(f"gpu-{device.gpu}", clock)
         self.newest = Pass()
         self.failures: collections.deque[Failure] = collections.deque(maxlen=1000)
@@ -82,13 +91,21 @@ class Slot:
         self.over = ""  # why the generation is over, when this GPU's calls said so
         self.released = False  # the operator wants it left alone
 
+    def read(self) -> GpuPass:
+        """Read the GPU, then its instances; on the GPU's own thread. Raises as `GpuReader.read`."""
+        if self.instances.look():
+            self.reader.read_anew()
+        readings, failures = self.reader.read()
+        instances = self.instances.read()
+        return readings, failures + self.instances.take_failures(), instances
+
     def take(self, outcome: Outcome[GpuPass]) -> None:
         """Keep how a pass ended; runs on the GPU's own thread."""
         error = outcome.error
         if outcome.result is not None:
-            readings, failures = outcome.result
+            readings, failures, instances = outcome.result
             self.failures.extend(failures)
-            self.newest = Pass(read_s=outcome.started_s, readings=tuple(readings))
+            self.newest = Pass(read_s=outcome.started_s, readings=tuple(readings), instances=instances)
         elif isinstance(error, GenerationOver):
             self.over = error.reason
         else:
@@ -100,7 +117,7 @@ class Slot:
     def trouble(self, reason: str, detail: str) -> None:
         """Note that the GPU gave nothing, and why."""
         self.failures.append(Failure(item=self.device.uuid, reason=reason, detail=detail))
-        self.newest = Pass(read_s=self.newest.read_s, reason=reason)
+        self.newest = msgspec.structs.replace(self.newest, readings=(), reason=reason)
 
     @property
     def well(self) -> bool:
@@ -112,14 +129,18 @@ class Slot:
         """Whether the GPU is there, is not released, and no call on it is outstanding."""
         return self.worker.busy_since_s is None and not self.absent and not self.released
 
-    def target(self) -> Target:
-        """The GPU as GPM is asked for it."""
-        return Target(self.device.uuid, self.device.gpu, self.device.handle)
+    def targets(self) -> Iterator[Target]:
+        """The GPU and its instances as GPM is asked for them."""
+        device = self.device
+        yield Target(device.uuid, device.gpu, device.handle)
+        for each in self.newest.instances:
+            if each.gpu_instance is not None and not each.reason:
+                yield Target(each.uuid, each.gpu, device.handle, each.gpu_instance, each.making)
 
-    def frame(self) -> DeviceFrame:
-        """What goes out now; failures go out once."""
+    def frames(self) -> Iterator[DeviceFrame]:
+        """What goes out now, of the GPU and of each instance; failures go out once."""
         newest = self.newest
-        return DeviceFrame(
+        board = DeviceFrame(
             gpu=self.device.gpu,
             uuid=self.device.uuid,
             reason="released" if self.released else newest.reason,
@@ -128,20 +149,36 @@ class Slot:
             readings=() if self.released else newest.readings,
             failures=tuple(self.failures.popleft() for _ in range(len(self.failures))),
         )
+        yield board
+        for each in newest.instances:
+            yield msgspec.structs.replace(
+                board,
+                gpu=each.gpu,
+                uuid=each.uuid,
+                reason=board.reason or each.reason,
+                readings=() if board.reason else each.readings,
+                failures=(),
+                parent_uuid=board.uuid,
+            )
 
 
 class Host:
     """Opens the driver, finds its GPUs, reads them; one `tick` makes one frame."""
 
-    def __init__(self, settings: HostSettings, session: Session, clock: Clock) -> None:
+    def __init__(
+        self, settings: HostSettings, session: Session, clock: Clock, times: CallTimes | None = None
+    ) -> None:
         self._settings = settings
         self._session = session
         self._clock = clock
         self._flag = ReleaseFlag(settings.release_file)
+        self._times = times
+        self._times_at_s = 0.0
         self._driver = Worker("driver", clock)
         self._events = EventWatch(session, clock, settings.deadline_seconds)
         self._gpm = GpmPart(session, clock, settings.every_seconds)
         self._answers: collections.deque[Outcome[Answer]] = collections.deque()
+        self._failures: collections.deque[Failure] = collections.deque(maxlen=100)  # of the driver as a whole
         self._versions: Versions | None = None  # known while the session is open
         self._reason = "starting"
         self._retry_s = FIRST_RETRY_S
@@ -157,7 +194,9 @@ class Host:
         self._ask_driver(deadline_s)
         if self._versions is not None:
             self._read_gpus(deadline_s)
-            self._gpm.sample([slot.target() for slot in self._slots.values() if slot.well], deadline_s)
+            targets = [target for slot in self._slots.values() if slot.well for target in slot.targets()]
+            if self._settings.gpm:
+                self._gpm.sample(targets, deadline_s)
         over = next((slot.over for slot in self._slots.values() if slot.over), self._gpm.over)
         if over:
             self._end(over)
@@ -165,12 +204,23 @@ class Host:
             sent_s=self._clock.monotonic_s(),
             driver=self._driver_state(),
             gpus_visible=self._count,
-            devices=tuple(slot.frame() for slot in self._slots.values()),
+            devices=tuple(frame for slot in self._slots.values() for frame in slot.frames()),
             leaving=self._leaving,
             xids=self._events.take(),
             xids_watched=self._events.watched,
-            gpm=self._gpm.frame(),
+            gpm=self._gpm.frame() if self._settings.gpm else None,
+            calls=self._call_times(),
+            failures=tuple(self._failures.popleft() for _ in range(len(self._failures))),
+            search_since_s=self._driver.busy_since_s,
         )
+
+    def _call_times(self) -> tuple[CallTime, ...]:
+        """How long driver calls have taken; now and then, and in the last frame."""
+        now_s = self._clock.monotonic_s()
+        if self._times is None or (now_s < self._times_at_s and not self._leaving):
+            return ()
+        self._times_at_s = now_s + CALL_TIMES_EVERY_S
+        return self._times.so_far()
 
     def close(self) -> None:
         """Let go of the driver, unless a call is outstanding: shutting down beside it is not allowed."""
@@ -248,7 +298,8 @@ class Host:
                 error.reason if isinstance(error, DriverUnavailable) else "unknown", error, known
             )
         else:
-            log.error("looking for GPUs failed: %s", error)
+            reason = error.reason if isinstance(error, DriverError) else "unknown"
+            self._failures.append(Failure(item="driver", reason=reason, detail=str(error)))
 
     def _unavailable(self, reason: str, error: Exception | None, known: bool) -> None:
         if reason == "version_mismatch":
@@ -272,13 +323,11 @@ class Host:
         self._events.watch(found.devices)
         for device in found.devices:
             if device.uuid not in self._slots:
-                reader = GpuReader(
-                    device,
-                    self._clock,
-                    every_seconds=self._settings.every_seconds,
-                    slow_seconds=self._settings.slow_seconds,
-                )
-                self._slots[device.uuid] = Slot(device, reader, self._clock)
+                clock, every_s = self._clock, self._settings.every_seconds
+                slow_s = self._settings.slow_seconds
+                reader = GpuReader(device, clock, every_seconds=every_s, slow_seconds=slow_s)
+                instances = Instances(device, clock, every_seconds=every_s, slow_seconds=slow_s)
+                self._slots[device.uuid] = Slot(device, reader, instances, clock)
         present = {device.uuid for device in found.devices}
         for uuid, slot in self._slots.items():
             slot.absent = "" if uuid in present else found.reasons.get(slot.device.gpu, "lost")
@@ -298,7 +347,7 @@ class Host:
                 slot.take(outcome)
                 countdown.tick()
 
-            slot.worker.start(slot.reader.read, done)
+            slot.worker.start(slot.read, done)
         countdown.tick()
         all_done.wait(max(0.0, deadline_s - self._clock.monotonic_s()))
 
@@ -359,10 +408,15 @@ def main() -> None:
     if simulate.profile or simulate.replay_file:
         stand_in(settings)
     clock = SystemClock()
+    times = CallTimes()
     session = Session(
-        simulated=bool(simulate.profile), replayed=bool(simulate.replay_file), clock=clock
+        simulated=bool(simulate.profile),
+        replayed=bool(simulate.replay_file),
+        clock=clock,
+        took=times.took,
+        slow_s=SLOW_SHARE * settings.deadline_seconds,
     )
-    host = Host(settings, session, clock)
+    host = Host(settings, session, clock, times)
     with contextlib.suppress(OSError):  # the agent has gone: nobody is left to tell
         serve(host, settings, sys.stdout.buffer, leave, clock)
     host.close()

@@ -46,6 +46,10 @@ class Supervision:
         self.starts = 0
         self.off_reason = ""
 
+    def use(self, settings: Driver) -> None:
+        """Go on by other settings; what has happened stays."""
+        self._settings = settings
+
     def started(self, now_s: float) -> None:
         """A host was started."""
         self._running, self._started_s, self._heard_s = True, now_s, now_s
