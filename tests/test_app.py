@@ -19,6 +19,7 @@ from clusterwatt.config.model import (
     Collector,
     Collectors,
     Config,
+    Expose,
     GpuCollector,
     Limits,
     Log,

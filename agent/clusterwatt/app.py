@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from clusterwatt import sdnotify, selfstats
+from clusterwatt import descriptors, sdnotify, selfstats
 from clusterwatt.clock import Clock, SystemClock
 from clusterwatt.collectors import Collector, node_exporter
 from clusterwatt.config.model import Collector as CollectorSettings
@@ -151,7 +151,7 @@ class Agent:
         yield from self.site.readings()
 
     def _sources_for(self, config: Config) -> dict[str, tuple[object, Source]]:
-        """Every source that the configuration wants: the one that there is where it will do, else a new one."""
+        """Every source that the configuration wants: the one there is where it will do, else a new one."""
         sources: dict[str, tuple[object, Source]] = {}
         for name, settings, make in self._wanted(config):
             identity = (config.node.root, settings)
@@ -294,6 +294,7 @@ def run(config: Config, reload: Callable[[], Config]) -> int:
 
     SIGHUP calls `reload`, which raises what it finds wrong with the new configuration.
     """
+    descriptors.raise_limit()
     return asyncio.run(_run(config, reload))
 
 
