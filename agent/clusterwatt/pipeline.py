@@ -210,6 +210,7 @@ class Pipeline:
             uses,
             parts.get(GpuPcieTraffic, ()),
             every_s=every_s,
+            instances={info.uuid for info in parts.get(GpuInfo, ()) if info.parent_uuid},
             in_mig_mode={mode.uuid for mode in parts.get(GpuMode, ()) if mode.mode == "mig" and mode.enabled},
         )
         yield from self._suspect_meter.measure(integrals, gpm, uses, parts.get(GpuPower, ()), every_s=every_s)

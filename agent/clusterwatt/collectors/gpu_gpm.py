@@ -44,16 +44,21 @@ RETRY_S = 10.0
 
 
 class GpmReader:
-    """Reads GPM of one GPU or MIG instance, once each tick, and keeps its sums."""
+    """Reads GPM of one GPU or MIG instance, once each tick, and keeps its sums.
 
-    def __init__(self, session: Session, clock: Clock, every_seconds: float) -> None:
+    Links belong to the whole GPU: an instance is not asked for their bytes.
+    """
+
+    def __init__(
+        self, session: Session, clock: Clock, every_seconds: float, *, whole_gpu: bool = True
+    ) -> None:
         self._clock = clock
         self._longest_s = LONGEST_GAP_INTERVALS * every_seconds * GRACE
         self._gpm = Gpm(
             session,
             clock,
-            metrics=(*RATIOS, *RATES),
-            extra=tuple(RATES_OF_SUPERCHIPS),
+            metrics=(*RATIOS, *RATES) if whole_gpu else tuple(RATIOS),
+            extra=tuple(RATES_OF_SUPERCHIPS) if whole_gpu else (),
             longest_s=self._longest_s,
         )
         self._since_s = clock.monotonic_s()

@@ -16,6 +16,7 @@ from clusterwatt.readings import (
     GpuActive,
     GpuActivity,
     GpuActivitySignal,
+    GpuBusy,
     GpuC2cTraffic,
     GpuGpm,
     GpuIntegrals,
@@ -127,14 +128,21 @@ class GpuAccount:
         self.driver_counts_pcie = False
         self.lost = False
         self._offset_s = 0.0
+        self._held_back = False  # some of the sums are not its activity
         self._since_s = float("-inf")
         self._read_s = float("-inf")
         self._watched_s = 0.0  # from here on the GPU has answered without a gap
         self._alive_s = {SM: float("-inf"), UTILIZATION: float("-inf")}
         self._without_gpm = False
 
-    def take(self, now: GpuIntegrals, gpm: GpuGpm | None, use: GpuUse | None, every_s: float) -> None:
-        """Take new readings of the GPU; a repeated one must not come here."""
+    def take(
+        self, now: GpuIntegrals, gpm: GpuGpm | None, use: GpuUse | None, every_s: float, *, counts: bool
+    ) -> None:
+        """Take new readings of the GPU; a repeated one must not come here.
+
+        `counts`: whether what it did is its activity, and not that of its MIG instances.
+        """
+        before_s = self.activity_s
         if now.since_s != self._since_s or now.read_s - self._read_s > STALE_INTERVALS * every_s:
             self._watched_s = now.read_s
         self._since_s, self._read_s = now.since_s, now.read_s
@@ -150,6 +158,9 @@ class GpuAccount:
             self._alive_s[SM] = now.read_s
         if use is not None and use.utilization_ratio is not None and now.busy_seconds is not None:
             self._alive_s[UTILIZATION] = now.read_s
+        if not counts:
+            self._held_back = True
+            self._offset_s -= self.activity_s - before_s
 
     def choose(self, every_s: float, *, free: bool) -> None:
         """Choose the signal, anew only while the GPU is known to be free."""
@@ -160,7 +171,7 @@ class GpuAccount:
         best = SM if self.alive(SM, every_s) else UTILIZATION if no_sm else None
         if best is None or best == self.signal or not self.alive(best, every_s):
             return
-        so_far_s = self.activity_s if self.signal else None
+        so_far_s = self.activity_s if self.signal or self._held_back else None
         self.signal = best
         if so_far_s is not None:
             self._offset_s += so_far_s - self.activity_s
@@ -209,12 +220,14 @@ class ActivityMeter:
         *,
         every_s: float,
         in_mig_mode: Collection[str] = (),
+        instances: Collection[str] = (),
         held: Collection[str] | None = None,
     ) -> Iterator[Reading]:
         """Take what the host says now, yield the counters; a `Failure` for each signal that is lost.
 
         `held`: UUIDs of the GPUs that jobs hold; None when nobody knows, then any GPU may be held. A GPU in
-        MIG mode has no activity of its own.
+        MIG mode has no activity of its own. `instances`: UUIDs of MIG instances. The driver states no
+        utilization of theirs: they are busy while their graphics and compute engine is.
         """
         gpm_of = {reading.uuid: reading for reading in gpm}
         use_of = {reading.uuid: reading for reading in uses}
@@ -228,7 +241,7 @@ class ActivityMeter:
             mig = uuid in in_mig_mode
             if self._newest_s.get(uuid) != now.read_s:
                 self._newest_s[uuid] = now.read_s
-                account.take(now, gpm_of.get(uuid), use_of.get(uuid), every_s)
+                account.take(now, gpm_of.get(uuid), use_of.get(uuid), every_s, counts=not mig)
                 if not mig:
                     account.choose(every_s, free=held is not None and uuid not in held)
                 if account.signal is not None and (mig or account.misses(every_s)):
@@ -240,6 +253,9 @@ class ActivityMeter:
             if not mig and account.signal is not None and account.alive(account.signal, every_s):
                 yield GpuActivity(gpu=now.gpu, uuid=uuid, activity_seconds=account.activity_s)
                 yield GpuActivitySignal(gpu=now.gpu, uuid=uuid, signal=account.signal)
+            if uuid in instances and "graphics_active_seconds" in account.stated:
+                busy_s = account.sums["graphics_active_seconds"].value
+                yield GpuBusy(gpu=now.gpu, uuid=uuid, busy_seconds=busy_s)
             yield from _units(now, account)
 
 

@@ -106,12 +106,10 @@ class GpuMeter:
         return account.counter.add(now.energy_counter_joules, now.read_s, limit_watts)
 
     def _counters(self, account: GpuAccount, now: GpuIntegrals) -> Iterator[Reading]:
-        yield GpuBusy(
-            gpu=now.gpu,
-            uuid=now.uuid,
-            busy_seconds=account.busy.value,
-            memory_busy_seconds=account.memory_busy.value,
-        )
+        busy = None if now.busy_seconds is None else account.busy.value
+        memory_busy = None if now.memory_busy_seconds is None else account.memory_busy.value
+        if busy is not None or memory_busy is not None:
+            yield GpuBusy(gpu=now.gpu, uuid=now.uuid, busy_seconds=busy, memory_busy_seconds=memory_busy)
         if account.method is None:
             return
         counter, integral = account.counter.joules, account.integral.value

@@ -246,6 +246,16 @@ class Device:
         self._batches: dict[tuple[Field, ...], FieldBatch] = {}
         self._sample_buffers: dict[int, Any] = {}
 
+    def instance(self, uuid: str, handle: Any) -> Device:
+        """A MIG instance of this GPU, as a device of its own with a memory of its own."""
+        device = Device(self._session, uuid)
+        device.handle = handle
+        return device
+
+    def ask_anew(self) -> None:
+        """Forget what was refused as not offered: in another mode the GPU may offer it."""
+        self._lacking.clear()
+
     def ask(self, function: str, *arguments: int) -> Any:
         """What the driver answers; None when the card does not offer it or there is nothing to say now.
 

@@ -215,6 +215,7 @@ class MigDevice:
         self.instance, self.compute_instance, self.uuid = instance, 0, uuid
         self.tenant = tenant
         self.gpu_instance = GpuInstance(self)
+        self.sram_errors = 0  # uncorrected, since the instance was made
 
     @property
     def board(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from clusterwatt.simulate.cards import AMPERE
-from clusterwatt.simulate.gpu import Gpu
+from clusterwatt.simulate.gpu import Gpu, MigDevice
 from clusterwatt.simulate.health import EccKind, EccPlace, EccWindow
 from clusterwatt.simulate.library.calls import (
     INSUFFICIENT_SIZE,
@@ -17,6 +17,7 @@ from clusterwatt.simulate.library.calls import (
     Refused,
     check_version,
     needs,
+    on_device,
     on_gpu,
 )
 from clusterwatt.simulate.library.fields import UNSIGNED_INT, UNSIGNED_LONG_LONG, on_field
@@ -67,11 +68,20 @@ def total_ecc_errors(gpu: Gpu, kind: int, window: int, count: Filled) -> None:
     count.value = _total(gpu, *_choose(kind, window))
 
 
-@on_gpu("nvmlDeviceGetMemoryErrorCounter")
-def memory_error_counter(gpu: Gpu, kind: int, window: int, location: int, count: Filled) -> None:
+@on_device("nvmlDeviceGetMemoryErrorCounter")
+def memory_error_counter(
+    device: Gpu | MigDevice, kind: int, window: int, location: int, count: Filled
+) -> None:
+    """Of a MIG device only uncorrected errors beside DRAM, since the driver was loaded (nvml.h)."""
     if location not in _PLACES:
         raise Refused(NOT_SUPPORTED)
-    count.value = _errors(gpu, *_choose(kind, window), _PLACES[location])
+    errors = (*_choose(kind, window), _PLACES[location])
+    if isinstance(device, Gpu):
+        count.value = _errors(device, *errors)
+    else:
+        _needs_ecc(device.gpu)
+        needs(errors == ("uncorrected", "volatile", "sram"))
+        count.value = device.sram_errors
 
 
 @on_gpu("nvmlDeviceGetDetailedEccErrors")
