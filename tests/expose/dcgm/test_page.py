@@ -325,13 +325,22 @@ def test_the_label_of_newer_versions_on_request(tmp_path: Path) -> None:
 
 def test_a_mig_instance_is_its_gpu_with_profile_and_number(tmp_path: Path) -> None:
     page = page_for(tmp_path, "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_SERIAL, label, Serial.")
-    used = (GpuMemory("0", A, used_bytes=7 * 2.0**20), GpuMemory("0:2", MIG_1, used_bytes=3 * 2.0**20))
-    shown = text(page, snapshot(GPU_A, instance("0:2", MIG_1, A, "1g.10gb", "9"), *used))
+    used = GpuMemory("0:2", MIG_1, used_bytes=3 * 2.0**20)
+    shown = text(page, snapshot(GPU_A, instance("0:2", MIG_1, A, "1g.10gb", "9"), used))
     assert shown.splitlines()[2:] == [
         f'DCGM_FI_DEV_FB_USED{{gpu="0",UUID="{A}",pci_bus_id="00000000:01:00.0",device="nvidia0",'
-        f'modelName="NVIDIA H100 80GB HBM3",{mig}Hostname="gpu-node-17",DCGM_FI_DEV_SERIAL="16"}} {mebibytes}'
-        for mig, mebibytes in (("", 7), ('GPU_I_PROFILE="1g.10gb",GPU_I_ID="9",', 3))
+        'modelName="NVIDIA H100 80GB HBM3",GPU_I_PROFILE="1g.10gb",GPU_I_ID="9",Hostname="gpu-node-17",'
+        'DCGM_FI_DEV_SERIAL="16"} 3'
     ]
+
+
+def test_a_sum_over_a_node_has_no_byte_of_a_split_board_twice(tmp_path: Path) -> None:
+    page = page_for(tmp_path, "DCGM_FI_DEV_FB_USED")
+    infos = [instance(f"0:{n}", f"{MIG_1}{n}", A, "1g.10gb", str(n + 7)) for n in range(2)]
+    used = [GpuMemory(info.gpu, info.uuid, used_bytes=3 * 2.0**20) for info in infos]
+    boards = (GpuMemory("0", A, used_bytes=6 * 2.0**20), GpuMemory("1", B, used_bytes=2 * 2.0**20))
+    shown = text(page, snapshot(GPU_A, GPU_B, *infos, *boards, *used))
+    assert sum(int(line.rpartition(" ")[2]) for line in shown.splitlines()[2:]) == 3 + 3 + 2
 
 
 def test_compute_instances_of_one_gpu_instance_are_one(tmp_path: Path) -> None:

@@ -57,11 +57,15 @@ class DcgmPage:
 
     def _render(self, moment: Moment) -> bytes:
         devices = self._devices(moment.snapshot)
+        board_of = {info.uuid: info.parent_uuid for info in moment.snapshot.of(GpuInfo)}
         page: list[str] = []
         for counter, field in self._counters:
+            rows = [row for row in field.rows(moment) if row.uuid in devices]
+            # Where instances have the quantity, the board would have it a second time in a sum.
+            split = {board_of[row.uuid] for row in rows}
             lines: dict[str, str] = {}
-            for row in field.rows(moment):
-                if row.uuid in devices:
+            for row in rows:
+                if row.uuid not in split:
                     series = f"{counter.name}{{{devices[row.uuid]}{_further(row.labels)}}}"
                     lines.setdefault(series, f"{series} {_text(row)}\n")
             if lines:
