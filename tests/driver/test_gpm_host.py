@@ -25,13 +25,21 @@ DEADLINE_S = 10.0
 class Bench:
     """A host and its simulated driver. Real deadlines are short: only what hangs ever waits for one."""
 
-    def __init__(self, profile: str = "h100", gpus: int = 4, every_s: float = 1.0, **options: Any) -> None:
+    def __init__(
+        self,
+        profile: str = "h100",
+        gpus: int = 4,
+        every_s: float = 1.0,
+        *,
+        gpm: bool = True,
+        **options: Any,
+    ) -> None:
         self.clock = FakeClock()
         self.library = SimulatedLibrary(profile, gpus, 1, self.clock.wall_s, **options)
         self.faults = self.library.faults
         install(self.library)
         self.every_s = every_s
-        settings = HostSettings(every_s, 30.0, 0.3, 5.0, Simulate(profile="h100"))
+        settings = HostSettings(every_s, 30.0, 0.3, 5.0, Simulate(profile="h100"), gpm=gpm)
         self.host = Host(settings, Session(simulated=True, clock=self.clock), self.clock)
         self.frame: Frame = self.host.tick()
 
@@ -187,6 +195,14 @@ def test_a_driver_without_the_functions_has_no_gpm(bench_of: BenchOf) -> None:
     gpm = bench.tick(3)
     assert (gpm.offered, gpm.failures) == (False, ())
     assert whole(bench)
+
+
+def test_gpm_that_is_switched_off_makes_no_call(bench_of: BenchOf) -> None:
+    bench = bench_of(gpm=False)
+    bench.clock.advance(1.0)
+    frame = bench.host.tick()
+    assert frame.gpm is None
+    assert not [name for name in bench.library.calls if "Gpm" in name]
 
 
 # --- threads and buffers ---------------------------------------------------------------------------------

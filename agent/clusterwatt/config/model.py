@@ -49,9 +49,14 @@ class Collector(Section, frozen=True):
 
 
 class GpuCollector(Collector, frozen=True):
-    """GPUs. Quantities that hardly change (limits, identity) are read each `slow_seconds`."""
+    """GPUs. Quantities that hardly change (limits, identity) are read each `slow_seconds`.
+
+    `gpm`: activity of SMs, tensor cores and memory from GPM (Hopper and later). Switch it off where another
+    profiler on the same GPUs does not bear it; use is then measured by utilization, after a restart.
+    """
 
     slow_seconds: Tick = 30.0
+    gpm: bool = True
 
 
 class EthernetCollector(Collector, frozen=True):
