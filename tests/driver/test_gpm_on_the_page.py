@@ -44,7 +44,7 @@ class Node:
         self.faults = self.library.faults
         install(self.library)
         settings = HostSettings(1.0, 30.0, 0.3, 5.0, Simulate(profile="h100"))
-        self.host = Host(settings, Session(simulated="true", clock=self.clock), self.clock)
+        self.host = Host(settings, Session(simulated=True, clock=self.clock), self.clock)
         self.client = DriverClient(settings, Driver(), self.clock)
         self.client.supervise = lambda: None  # type: ignore[method-assign]  # the host is in this process
         self.snapshots: list[Snapshot] = []
