@@ -76,7 +76,7 @@ def fetch(name: str) -> Path:
                 _write_starter(other, program)
         path = find(name)
     if path is None:
-        raise Unavailable(f"{name}: what Debian's package {PROGRAMS[name].package} holds does not start")
+        raise Unavailable(f"what Debian's package {PROGRAMS[name].package} holds does not start")
     return path
 
 
@@ -85,7 +85,7 @@ def _write_starter(name: str, program: Program) -> None:
     root = CACHE / program.package
     found = next(root.glob(program.path), None)
     if found is None:
-        raise Unavailable(f"{name}: not in Debian's package {program.package}")
+        raise Unavailable(f"{name} is not in Debian's package {program.package}")
     lines = ["#!/bin/sh"]
     libraries = [folder for pattern in LIBRARIES for folder in root.glob(pattern)]
     if libraries:
@@ -117,7 +117,7 @@ def _starts(path: Path, ask_version: str) -> bool:
 def _unpack(package: str) -> None:
     """Fetch a package, and those that it needs and the machine lacks, into a folder of its own."""
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise Unavailable(f"{package}: no apt-get on this machine; put the program on PATH")
+        raise Unavailable("no apt-get on this machine; put the program on PATH")
     for folder in (CACHE / "lists" / "partial", CACHE / "apt" / "archives" / "partial"):
         folder.mkdir(parents=True, exist_ok=True)
     _update()

@@ -46,11 +46,11 @@ def test_what_cannot_be_had_is_left_out_with_its_reason() -> None:
     report = Report()
 
     def unavailable() -> Path:
-        raise apt.Unavailable("tool: no apt-get on this machine")
+        raise apt.Unavailable("no apt-get on this machine")
 
     def broken() -> Path:
         raise subprocess.CalledProcessError(1, "pip", stderr="first\nno network\n")
 
     assert attempt("tool", report, unavailable) is None
     assert attempt("environment", report, broken) is None
-    assert report.left_out == ["tool: tool: no apt-get on this machine", "environment: no network"]
+    assert report.left_out == ["tool: no apt-get on this machine", "environment: no network"]
