@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -203,3 +205,19 @@ class TestChangeLog:
         self.bad()
         assert self.lines.records[0].__dict__["collector"] == "disk"
         assert self.lines.records[0].levelname == "WARNING"
+
+
+def test_a_line_break_is_written_when_no_file_can_be_opened() -> None:
+    """The codec of escapes is in a file, which must not be opened only then."""
+    program = (
+        "import logging, os, resource, sys\n"
+        "from clusterwatt.log import configure\n"
+        "configure('info', 'logfmt')\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "logging.info('first\\nsecond')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.stderr.endswith('msg="first\\nsecond"\n'), ended.stderr
+    assert ended.stderr.count("\n") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,39 @@ def test_forget_closes_what_it_forgets(tmp_path: Path, files: Files) -> None:
 def test_a_directory_is_not_a_value(tmp_path: Path, files: Files) -> None:
     (tmp_path / "sys").mkdir()
     assert files.text("/sys") is None
+
+
+def test_when_descriptors_run_out_kept_ones_are_given_back_and_reading_goes_on(
+    tmp_path: Path, files: Files
+) -> None:
+    for number in range(10):
+        put(tmp_path, f"/sys/{number}", f"{number}\n")
+    assert [files.integer(f"/sys/{number}") for number in range(9)] == list(range(9))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last = os.dup(0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, limits[1]))
+    try:
+        assert [files.integer(f"/sys/{number}") for number in range(10)] == list(range(10))
+        assert len(files.names("/sys")) == 10
+        spare = [os.dup(0) for _ in range(9)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    for descriptor in (last, *spare):
+        os.close(descriptor)
+
+
+def test_half_of_all_descriptors_stay_free_of_kept_files(tmp_path: Path, files: Files) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first = os.dup(0)
+    os.close(first)
+    before = set(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2 * (first + 5), limits[1]))
+    try:
+        for number in range(50):
+            put(tmp_path, f"/sys/{number}", f"{number}\n")
+            assert files.integer(f"/sys/{number}") == number
+        kept = {int(number) for number in set(os.listdir("/proc/self/fd")) - before}
+        assert kept
+        assert max(kept) <= first + 5  # the listing itself had one
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -7,6 +7,7 @@ devices, mounts and processes are other people's text.
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 import math
@@ -19,6 +20,7 @@ from typing import TextIO
 from clusterwatt.clock import Clock
 
 OWN_ATTRIBUTES = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+codecs.lookup("unicode_escape")  # now: its first use loads a file, which fails when descriptors run out
 REPEAT_SECONDS = 600.0
 CHANGES_PER_REPEAT = 6
 

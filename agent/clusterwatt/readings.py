@@ -1122,6 +1122,13 @@ class SeriesDropped(Reading, frozen=True):
     dropped: float
 
 
+class ConnectionsRefused(Reading, frozen=True):
+    """Connections to the page that were closed without an answer, by what they ran into."""
+
+    reason: str
+    connections: float
+
+
 class ConfigReload(Reading, frozen=True):
     """1: the newest configuration is in force; 0: the last reload was refused and the old one stands."""
 

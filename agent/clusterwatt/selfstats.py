@@ -18,6 +18,7 @@ from clusterwatt.readings import (
     CollectorState,
     ConfigReload,
     DriverHost,
+    ConnectionsRefused,
     Reading,
     SeriesCount,
     SeriesDropped,
@@ -31,6 +32,7 @@ HOST = Table(DriverHost)
 PROCESS = Table(AgentProcess, labels=("process",))
 SERIES = Table(SeriesCount)
 DROPPED = Table(SeriesDropped, labels=("table",))
+REFUSED = Table(ConnectionsRefused, labels=("reason",))
 RELOAD = Table(ConfigReload)
 
 METRICS = (
@@ -72,6 +74,13 @@ METRICS = (
     PROCESS.gauge("agent_memory_bytes", "Resident memory of the agent's own processes.", "memory_bytes"),
     SERIES.gauge("series", "Series on the page that was rendered last.", "series"),
     DROPPED.counter("series_dropped_total", "Rows that a limit kept off the page.", "dropped", CORE),
+    REFUSED.counter(
+        "http_connections_refused_total",
+        "Connections closed without an answer: max_connections (of settings), no_descriptors (of the system), "
+        "busy (the request waited too long).",
+        "connections",
+        STANDARD,
+    ),
     RELOAD.gauge(
         "config_last_reload_success",
         "1 while the newest configuration is in force, 0 when the last reload was refused.",

@@ -2,7 +2,8 @@
 
 Files are opened once and read again with `os.pread`: the kernel makes the text anew at each read from
 offset 0 (Documentation/filesystems/sysfs.rst), and a kept descriptor costs an eighth of open, read and close.
-Listings are kept for ten seconds.
+Listings are kept for ten seconds. When descriptors run out, kept ones are given back and each read opens
+anew.
 
 What the kernel does not offer is None: a missing file, an attribute that answers EINVAL or EOPNOTSUPP while
 its interface is down or its feature off, a device that went away between listing and reading, a text such
@@ -13,10 +14,16 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+from clusterwatt import descriptors
 from clusterwatt.clock import Clock
 
+T = TypeVar("T")
+
+FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 NOT_OFFERED = frozenset(
     {
         errno.ENOENT,
@@ -71,7 +78,7 @@ class Files:
                     return None
                 self._drop(path)
         try:
-            descriptor = os.open(self.root + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = self._with_room(lambda: os.open(self.root + path, FLAGS))
         except OSError as error:
             raise_unless_not_offered(error, self.root + path)
             return None
@@ -81,7 +88,7 @@ class Files:
             os.close(descriptor)
             raise_unless_not_offered(error, self.root + path)
             return None
-        if len(self._descriptors) < self._max_descriptors:
+        if len(self._descriptors) < self._max_descriptors and descriptors.may_keep(descriptor):
             self._descriptors[path] = descriptor
         else:
             os.close(descriptor)
@@ -112,7 +119,7 @@ class Files:
         if kept is not None and now_s - kept[0] < LISTING_SECONDS:
             return kept[1]
         try:
-            names = tuple(sorted(os.listdir(self.root + directory)))
+            names = tuple(sorted(self._with_room(lambda: os.listdir(self.root + directory))))
         except OSError as error:
             self._listings.pop(directory, None)
             if error.errno in NOT_OFFERED:
@@ -139,6 +146,18 @@ class Files:
             self._drop(path)
         for path in [path for path in self._listings if path.startswith(directory)]:
             del self._listings[path]
+
+    def _with_room(self, opening: Callable[[], T]) -> T:
+        """Open something; when no descriptor is left, give back those kept here and keep none again."""
+        try:
+            return opening()
+        except OSError as error:
+            if error.errno not in descriptors.EXHAUSTED:
+                raise
+        self._max_descriptors = 0
+        for kept in list(self._descriptors):
+            self._drop(kept)
+        return opening()
 
     def _read(self, descriptor: int, path: str) -> bytes:
         content = os.pread(descriptor, CHUNK_BYTES, 0)

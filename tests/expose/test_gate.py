@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import resource
 import socket
 import threading
 import time
@@ -11,7 +13,7 @@ import pytest
 
 from clusterwatt.config.model import Http
 from clusterwatt.expose.gate import Gate, GateLimits
-from clusterwatt.readings import GpuUse, Network
+from clusterwatt.readings import ConnectionsRefused, GpuUse, Network
 from tests.expose.sites import CountingRenderer, RunningSite, running, snapshot
 from tests.expose.test_server import in_loop
 
@@ -264,3 +266,162 @@ async def test_a_client_that_reads_only_part_of_a_large_page_is_cut_off() -> Non
 
 def belongs_to_server(task: asyncio.Task[object]) -> bool:
     return "RequestHandler" in str(task.get_coro())
+
+
+@in_loop
+async def test_empty_lines_before_a_request_take_no_place() -> None:
+    """As many clients as are served at once, and more, that send only line ends."""
+    http = Http(listen="127.0.0.1:0", header_timeout_seconds=1.0)
+    async with running(http=http) as site:
+        blank = [await site.connect() for _ in range(2 * GateLimits().max_served)]
+        for _, writer in blank:
+            writer.write(b"\r\n\r\n")
+        reader, asking = await site.connect()
+        asking.write(b"\r\n" + REQUEST)
+        await asyncio.wait_for(reader.readuntil(b"ok\n"), 0.9)
+        for reader, writer in blank:
+            assert await closed(reader, 2.0) == b""  # line ends do not put their deadline off
+            writer.close()
+        asking.close()
+
+
+@in_loop
+async def test_a_request_that_waits_is_not_cut_off_as_if_it_were_not_here() -> None:
+    servers: list[EchoServer] = []
+
+    def make(_: object) -> EchoServer:
+        servers.append(EchoServer())
+        return servers[-1]
+
+    gate = Gate(make, GateLimits(head_s=0.1, exchange_s=0.3, waiting_s=2.0, max_served=1))
+    listening = await asyncio.get_running_loop().create_server(gate, "127.0.0.1", 0)
+    clients = [await asyncio.open_connection(*listening.sockets[0].getsockname()) for _ in range(3)]
+    for _, writer in clients:
+        writer.write(REQUEST)
+    for reader, writer in clients:
+        await closed(reader, 3.0)
+        writer.close()
+    assert [server.received for server in servers] == [REQUEST] * 3
+    listening.close()
+    await listening.wait_closed()
+
+
+@in_loop
+async def test_a_client_that_has_said_all_that_it_will_say_is_answered() -> None:
+    async with running() as site:
+        reader, writer = await site.connect()
+        writer.write(REQUEST)
+        writer.write_eof()
+        answer = await closed(reader, 2.0)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert answer.endswith(b"ok\n")
+        writer.close()
+
+
+@in_loop
+async def test_half_a_request_that_ends_is_let_go_of_at_once() -> None:
+    async with running() as site:
+        reader, writer = await site.connect()
+        writer.write(REQUEST[:20])
+        writer.write_eof()
+        assert await closed(reader, 1.0) == b""
+        writer.close()
+
+
+@pytest.mark.parametrize("head", [b"GET /healthz HTTP/1.1\nHost: x\n\n", b"GET /healthz HTTP/1.0\n\r\n"])
+def test_lines_that_end_without_a_carriage_return_are_refused_at_once(head: bytes) -> None:
+    async def test() -> None:
+        async with running() as site:
+            answer = await asyncio.wait_for(site.send(head), 2.0)
+            assert answer.startswith(b"HTTP/1.1 400 ")
+            assert answer.endswith(b"\r\n\r\nbad request\n")
+
+    asyncio.run(test())
+
+
+def test_who_is_not_let_in_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """600 half requests shut others out for a while: the agent says so, on its page and in its log."""
+
+    async def test() -> None:
+        http = Http(listen="127.0.0.1:0", max_connections=5)
+        async with running(http=http) as site:
+            half = [await site.connect() for _ in range(5)]
+            for _, writer in half:
+                writer.write(REQUEST[:10])
+            for _ in range(7):
+                reader, writer = await site.connect()
+                assert await closed(reader, 1.0) == b""
+                writer.close()
+            assert {r.reason: r.connections for r in refused(site)} == {
+                "max_connections": 7.0,
+                "no_descriptors": 0.0,
+                "busy": 0.0,
+            }
+            for _, writer in half:
+                writer.close()
+
+    asyncio.run(test())
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "clusterwatt.expose.gate"]
+    assert "http.max_connections" in said
+
+
+def refused(site: RunningSite) -> list[ConnectionsRefused]:
+    return [reading for reading in site.site.readings() if isinstance(reading, ConnectionsRefused)]
+
+
+def test_without_descriptors_connections_wait_and_the_log_stays_quiet(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As with `ulimit -n`: asyncio's own server tells of each accept that fails, a hundred times a round."""
+
+    async def test() -> None:
+        async with running() as site:
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            clients = [socket.socket() for _ in range(10)]
+            taken = os.dup(0)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 1, hard))
+            try:
+                for client in clients:
+                    client.setblocking(False)
+                    await asyncio.get_running_loop().sock_connect(
+                        client, (site.address.host, site.address.port)
+                    )
+                await asyncio.sleep(0.3)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                os.close(taken)
+            assert len(caplog.records) == 1, caplog.text
+            assert (await asyncio.wait_for(site.ask("/healthz"), 5.0)).status == 200
+            for client in clients:
+                client.close()
+
+    asyncio.run(test())
+
+
+def test_connections_leave_descriptors_to_the_collectors() -> None:
+    async def test() -> None:
+        async with running() as site:
+            limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+            clients = [socket.socket() for _ in range(100)]
+            used = os.dup(0)
+            os.close(used)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (used + 60, limits[1]))
+            try:
+                for client in clients:
+                    client.setblocking(False)
+                    await asyncio.get_running_loop().sock_connect(
+                        client, (site.address.host, site.address.port)
+                    )
+                await asyncio.sleep(0.2)
+                spare = [os.dup(0) for _ in range(16)]
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for descriptor in spare:
+                os.close(descriptor)
+            for client in clients:
+                client.close()
+            counts = {reading.reason: reading.connections for reading in refused(site)}
+            assert counts["no_descriptors"] > 0
+            assert counts["max_connections"] == 0
+
+    asyncio.run(test())

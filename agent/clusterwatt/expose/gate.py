@@ -8,23 +8,44 @@ Until then it costs a socket, a timer and a small buffer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+import re
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Protocol
 
 import msgspec
 
-END_OF_HEAD = b"\r\n\r\n"
+from clusterwatt.clock import Clock, SystemClock
+from clusterwatt.log import ChangeLog
+from clusterwatt.readings import ConnectionsRefused
+
+log = logging.getLogger(__name__)
+
+EMPTY_LINES = b"\r\n"  # before a request they mean nothing (RFC 9112, 2.2)
+END_OF_HEAD = re.compile(rb"\n(\r?)\n")
+LONGEST_END = 3
+
+# Why a connection is closed without an answer, and what the log says of it.
+REFUSED = {
+    "max_connections": "clients are turned away: http.max_connections are open; `ss -tn` shows whose",
+    "no_descriptors": "clients are turned away: too few file descriptors; raise the limit (`ulimit -n`, "
+    "LimitNOFILE= of systemd)",
+    "busy": "clients are turned away: their requests waited too long for earlier ones to end",
+}
 
 
 class GateLimits(msgspec.Struct, frozen=True):
     """What a client may take.
 
     `head_s`: from its connection, or from the first byte of a further request, to the end of a request head.
-    `exchange_s`: from there until it has received the whole answer. `idle_s`: kept open without a request.
+    `waiting_s`: from there until it is served, `exchange_s`: from then until it has received the whole
+    answer. `idle_s`: kept open without a request.
     `max_served`: connections with a request in work or kept open after one; each has a task or two.
     """
 
     head_s: float = 10.0
+    waiting_s: float = 30.0
     exchange_s: float = 20.0
     idle_s: float = 75.0
     max_head_bytes: int = 16_384
@@ -54,9 +75,13 @@ class Server(Protocol):
 class Gate:
     """All connections of one address, and who of them is served."""
 
-    def __init__(self, make_server: Callable[[Connection], Server], limits: GateLimits) -> None:
+    def __init__(
+        self, make_server: Callable[[Connection], Server], limits: GateLimits, clock: Clock | None = None
+    ) -> None:
         self.limits = limits
         self.make_server = make_server
+        self._log = ChangeLog(log, clock or SystemClock())
+        self._refused = dict.fromkeys(REFUSED, 0)
         self._open: set[Connection] = set()
         self._served: set[Connection] = set()
         self._idle: dict[Connection, None] = {}  # a set that knows its order: the longest idle first
@@ -66,9 +91,24 @@ class Gate:
         """A protocol for the next connection."""
         return Connection(self)
 
+    def full(self) -> bool:
+        """Whether there are as many connections as there may be."""
+        return len(self._open) >= self.limits.max_connections
+
+    def refuse(self, reason: str) -> None:
+        """Count a connection that is closed without an answer, and say so now and then."""
+        self._refused[reason] += 1
+        self._log.bad(reason, reason, REFUSED[reason])
+
+    def refused(self) -> Iterator[ConnectionsRefused]:
+        """Connections that were closed without an answer so far, by reason."""
+        for reason, connections in self._refused.items():
+            yield ConnectionsRefused(reason=reason, connections=float(connections))
+
     def opened(self, connection: Connection) -> bool:
         """Take in a connection; False when there are too many already."""
-        if len(self._open) >= self.limits.max_connections:
+        if self.full():
+            self.refuse("max_connections")
             return False
         self._open.add(connection)
         return True
@@ -81,6 +121,7 @@ class Gate:
             connection.serve()
         else:
             self._waiting[connection] = None
+            connection.wait()
             self._close_longest_idle()
 
     def answered(self, connection: Connection) -> None:
@@ -122,6 +163,8 @@ class Connection(asyncio.Protocol):
         self._gate = gate
         self._server: Server | None = None
         self._serving = False
+        self._waiting = False
+        self.sends_no_more = False
         self._head = bytearray()
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -143,22 +186,36 @@ class Connection(asyncio.Protocol):
             self._server.data_received(data)
             return
         if not self._head:
+            data = data.lstrip(EMPTY_LINES)
+            if not data:
+                return
             self._cut_off_in(self.limits.head_s)
-        searched = max(0, len(self._head) - len(END_OF_HEAD))
+        searched = max(0, len(self._head) - LONGEST_END + 1)
         self._head += data
-        if self._head.find(END_OF_HEAD, searched) >= 0:
-            self._gate.requested(self)
+        if self._waiting:
+            if len(self._head) > self.limits.max_head_bytes:
+                self.abort()
+        elif end := END_OF_HEAD.search(self._head, searched):
+            if end[1] and self._head[end.start() - 1 : end.start()] == b"\r":
+                self._gate.requested(self)
+            else:  # the server would wait for more
+                self._refuse(400, "bad request")
         elif len(self._head) > self.limits.max_head_bytes:
-            self._transport.write(
-                b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-                b"Content-Type: text/plain; charset=utf-8\r\nContent-Length: 17\r\nConnection: close\r\n\r\n"
-                b"header too large\n"
-            )
-            self._transport.close()
+            self._refuse(431, "header too large")
+
+    def eof_received(self) -> bool:
+        """Go on when the client sends no more but may still read the answer to its request."""
+        self.sends_no_more = self._waiting or self._serving
+        return self.sends_no_more
+
+    def wait(self) -> None:
+        """Keep the request until others have ended."""
+        self._waiting = True
+        self._cut_off_in(self.limits.waiting_s, self._waited_too_long)
 
     def serve(self) -> None:
         """Hand the request over to the server."""
-        self._serving = True
+        self._serving, self._waiting = True, False
         self._cut_off_in(self.limits.exchange_s)
         if self._server is None:
             self._server = self._gate.make_server(self)
@@ -168,7 +225,9 @@ class Connection(asyncio.Protocol):
 
     def answered(self) -> None:
         """The whole answer to a request has gone out, and the connection is to be kept."""
-        if not self._transport.is_closing():
+        if self.sends_no_more:
+            self._transport.close()
+        elif not self._transport.is_closing():
             self._serving = False
             self._cut_off_in(self.limits.idle_s)
             self._gate.answered(self)
@@ -195,7 +254,21 @@ class Connection(asyncio.Protocol):
             self._server.connection_lost(exc)
         self._gate.closed(self)
 
-    def _cut_off_in(self, seconds: float) -> None:
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer what no server has to see, and end."""
+        body = f"{text}\n".encode()
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self._transport.write(head.encode() + body)
+        self._transport.close()
+
+    def _waited_too_long(self) -> None:
+        self._gate.refuse("busy")
+        self.abort()
+
+    def _cut_off_in(self, seconds: float, cut_off: Callable[[], None] | None = None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
+        self._deadline = asyncio.get_running_loop().call_later(seconds, cut_off or self.abort)

@@ -20,16 +20,17 @@ from http import HTTPStatus
 import msgspec
 from aiohttp import web
 
-from clusterwatt.config.model import Http, listen_address
+from clusterwatt.config.model import Http
 from clusterwatt.expose import node_exporter
 from clusterwatt.expose.dcgm.page import DcgmPage
+from clusterwatt.expose.doorway import Doorway, listening_sockets
 from clusterwatt.expose.gate import Connection, Gate, GateLimits
 from clusterwatt.expose.history import History
 from clusterwatt.expose.negotiation import wants_gzip, wants_openmetrics
 from clusterwatt.expose.press import Edition, Press
 from clusterwatt.expose.render import OPENMETRICS_TYPE, TEXT_TYPE, Page, Renderer
 from clusterwatt.expose.view import as_json, node_view
-from clusterwatt.readings import SeriesCount, SeriesDropped, Snapshot
+from clusterwatt.readings import Reading, SeriesCount, SeriesDropped, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class Site:
         self._dropped: Counter[str] = Counter()
         self._runner: web.AppRunner | None = None
         self._gate: Gate | None = None
-        self._server: asyncio.Server | None = None
+        self._doorway: Doorway | None = None
         self.app = web.Application(client_max_size=1024)
         self.app.add_routes(
             [
@@ -152,12 +153,14 @@ class Site:
             self._dropped.update(page.dropped)
         return page
 
-    def readings(self) -> Iterator[SeriesCount | SeriesDropped]:
-        """What the site says about itself: series on the last page, and those that were dropped so far."""
+    def readings(self) -> Iterator[Reading]:
+        """What the site says about itself: series shown and dropped, connections turned away."""
         if self._shown:
             yield SeriesCount(series=float(self._series))
         for table, dropped in self._dropped.items():
             yield SeriesDropped(table=table, dropped=float(dropped))
+        if self._gate is not None:
+            yield from self._gate.refused()
 
     async def start(self, http: Http) -> BoundAddress:
         """Listen. Raises OSError with one line that names the address and the remedy."""
@@ -168,18 +171,17 @@ class Site:
             GateLimits(head_s=http.header_timeout_seconds, max_connections=http.max_connections),
         )
         try:
-            self._server = await _listen(gate, http.listen)
+            self._doorway = Doorway(await listening_sockets(http.listen), gate)
         except OSError as error:
             await runner.cleanup()
             raise OSError(f"http.listen: {http.listen}: {_remedy(error)}") from None
         self._runner, self._gate = runner, gate
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return BoundAddress(host, port)
+        return BoundAddress(*self._doorway.address)
 
     async def stop(self) -> None:
         """Stop listening, let answers that are on their way go out for two seconds, end all connections."""
-        if self._server is not None:
-            self._server.close()
+        if self._doorway is not None:
+            self._doorway.close()
         if self._runner is not None:
             await self._runner.cleanup()
         if self._gate is not None:
@@ -291,7 +293,7 @@ class _Exchanges(web.RequestHandler):
             resp = _plain(resp.status)
             if allow is not None:
                 resp.headers["Allow"] = allow
-        if request.body_exists:  # nobody here reads it
+        if request.body_exists or self._connection.sends_no_more:  # nobody here reads a body
             resp.force_close()
         for name, value in HEADERS.items():
             resp.headers.setdefault(name, value)
@@ -352,21 +354,6 @@ async def _answer(request: web.Request, edition: Edition, name: Hashable, body: 
         return web.Response(body=body)
     packed = await edition.get((name, "gzip"), lambda: gzip.compress(body, GZIP_LEVEL, mtime=0))
     return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
-
-
-async def _listen(gate: Gate, listen: str) -> asyncio.Server:
-    host, port = listen_address(listen)
-    loop = asyncio.get_running_loop()
-    if host:
-        return await loop.create_server(gate, host, port)
-    # One socket for IPv6 and IPv4: with one each, port 0 would give two ports.
-    try:
-        everywhere = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    except (OSError, ValueError) as error:  # ValueError: the platform cannot do both on one socket
-        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            raise
-        everywhere = socket.create_server(("", port))  # IPv6 is switched off
-    return await loop.create_server(gate, sock=everywhere)
 
 
 def _remedy(error: OSError) -> str:
