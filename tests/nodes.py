@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from clusterwatt.collectors import Collector, node_exporter
@@ -42,10 +42,15 @@ ANSWER = os.statvfs_result((4096, 4096, 1_000_000, 400_000, 350_000, 250_000, 20
 class DriverHere(DriverClient):
     """The agent's end of the driver host, with the host in this process, over a simulated driver."""
 
-    def __init__(self, profile: str, clock: FakeClock) -> None:
+    def __init__(
+        self, profile: str, clock: FakeClock, mig: Mapping[int, Sequence[str]] | None = None
+    ) -> None:
         settings = HostSettings(1.0, 30.0, PATIENT_S, 5.0, Simulate(profile=profile))  # type: ignore[arg-type]
         super().__init__(settings, Driver(), clock)
-        install(SimulatedLibrary(profile, GPUS, SEED, clock.wall_s))
+        library = SimulatedLibrary(profile, GPUS, SEED, clock.wall_s)
+        install(library)
+        for board, layout in (mig or {}).items():
+            library.configure_mig(board, layout)
         self._host = Host(settings, Session(simulated=True, clock=clock), clock)
 
     def supervise(self) -> None:
@@ -88,15 +93,20 @@ def about_agent() -> Iterator[Reading]:
     yield ConfigReload(success=1.0)
 
 
-def snapshot_of(root: Path | str | None, profile: str = "") -> Snapshot:
-    """What is published after some seconds on a node with this tree (None: no collector), and these GPUs."""
+def snapshot_of(
+    root: Path | str | None, profile: str = "", mig: Mapping[int, Sequence[str]] | None = None
+) -> Snapshot:
+    """What is published after some seconds on a node with this tree (None: no collector), and these GPUs.
+
+    `mig`: boards that are cut, and their instances.
+    """
     clock = FakeClock()
     sources = [
         Source(collector, every_s, clock, Account(collector.name, clock))
         for collector, every_s in (collectors(root, clock) if root is not None else ())
     ]
     published: list[Snapshot] = []
-    driver = DriverHere(profile, clock) if profile else None
+    driver = DriverHere(profile, clock, mig) if profile else None
     pipeline = Pipeline(sources, driver, clock, published.append, every_s=PATIENT_S, about_agent=about_agent)
     try:
         for _ in range(TICKS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from clusterwatt.config.model import DcgmPage as Settings
@@ -88,10 +88,10 @@ def every_counter() -> Sequence[str]:
     return [f"{name}, {kind}, Text." for name, kind in sorted(kinds.items())]
 
 
-def simulated(page: DcgmPage, card: str, seconds: int) -> str:
-    """The page of a node with eight simulated cards, after some seconds."""
+def simulated(page: DcgmPage, card: str, seconds: int, mig: Mapping[int, Sequence[str]] | None = None) -> str:
+    """The page of a node with eight simulated cards, some of them cut, after some seconds."""
     clock = FakeClock()
-    driver = DriverHere(card, clock)
+    driver = DriverHere(card, clock, mig)
     published: list[Snapshot] = []
     pipeline = Pipeline((), driver, clock, published.append, every_s=PATIENT_S)
     made = b""

@@ -327,11 +327,12 @@ def test_a_mig_instance_is_its_gpu_with_profile_and_number(tmp_path: Path) -> No
     page = page_for(tmp_path, "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_SERIAL, label, Serial.")
     used = GpuMemory("0:2", MIG_1, used_bytes=3 * 2.0**20)
     shown = text(page, snapshot(GPU_A, instance("0:2", MIG_1, A, "1g.10gb", "9"), used))
-    assert shown.splitlines()[2:] == [
+    (line,) = shown.splitlines()[2:]
+    assert line == (
         f'DCGM_FI_DEV_FB_USED{{gpu="0",UUID="{A}",pci_bus_id="00000000:01:00.0",device="nvidia0",'
         'modelName="NVIDIA H100 80GB HBM3",GPU_I_PROFILE="1g.10gb",GPU_I_ID="9",Hostname="gpu-node-17",'
         'DCGM_FI_DEV_SERIAL="16"} 3'
-    ]
+    )
 
 
 def test_a_sum_over_a_node_has_no_byte_of_a_split_board_twice(tmp_path: Path) -> None:

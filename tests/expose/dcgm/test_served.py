@@ -13,7 +13,7 @@ from clusterwatt.config.model import DcgmPage as Settings
 from clusterwatt.expose.dcgm.counters import CounterList, default_counters
 from clusterwatt.expose.dcgm.fields import FIELDS, KNOWN, LABELS, OLD_NAMES, UNAVAILABLE
 from clusterwatt.expose.dcgm.page import DcgmPage
-from tests.expose.dcgm.pages import every_counter, names_on, page_for, simulated
+from tests.expose.dcgm.pages import every_counter, names_on, page_for, simulated, values
 from tests.machines import REPOSITORY
 
 DOC = REPOSITORY / "docs" / "DCGM.md"
@@ -105,6 +105,21 @@ def test_types_and_the_default_list_are_those_of_the_document() -> None:
 def test_what_an_h100_lacks_an_older_card_has(tmp_path: Path, card: str, name: str) -> None:
     assert documented()[name].served.startswith("before ")
     assert name in names_on(simulated(page_for(tmp_path, name), card, SECONDS))
+
+
+def test_instances_of_mig_have_their_own_memory_and_profiling_and_no_watts() -> None:
+    page = DcgmPage(Settings(), default_counters(KNOWN), "gpu-node-17")
+    shown = simulated(page, "h100", SECONDS, mig={2: ("3g.40gb", "1g.10gb")})
+    of_instances = {"DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"}
+    for profile, number in (("3g.40gb", "2"), ("1g.10gb", "7")):
+        found = set(values(shown, gpu="2", GPU_I_PROFILE=profile, GPU_I_ID=number))
+        assert of_instances <= found
+        assert "DCGM_FI_DEV_POWER_USAGE" not in found
+    of_board = {
+        line.partition("{")[0] for line in shown.splitlines() if 'gpu="2"' in line and "GPU_I_" not in line
+    }
+    assert "DCGM_FI_DEV_POWER_USAGE" in of_board
+    assert not of_board & of_instances
 
 
 def test_a_card_without_gpm_has_no_profiling_and_its_pcie_rates_all_the_same(tmp_path: Path) -> None:
