@@ -19,11 +19,11 @@ from tests.clocks import FakeClock
 
 SAMPLE, METRICS, SUPPORT = "nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlGpmQueryDeviceSupport"
 SM, DRAM, PCIE_SENT = 2, 10, 20
-DEADLINE_S = 10.0
+PATIENT_S, HASTY_S = 30.0, 1.5
 
 
 class Bench:
-    """A host and its simulated driver. Real deadlines are short: only what hangs ever waits for one."""
+    """A host and its simulated driver. Deadlines are of real seconds: only what hangs ever waits for one."""
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class Bench:
         every_s: float = 1.0,
         *,
         gpm: bool = True,
+        deadline_s: float = PATIENT_S,
         **options: Any,
     ) -> None:
         self.clock = FakeClock()
@@ -39,7 +40,7 @@ class Bench:
         self.faults = self.library.faults
         install(self.library)
         self.every_s = every_s
-        settings = HostSettings(every_s, 30.0, 0.3, 5.0, Simulate(profile="h100"), gpm=gpm)
+        settings = HostSettings(every_s, 30.0, deadline_s, 5.0, Simulate(profile="h100"), gpm=gpm)
         self.host = Host(settings, Session(simulated=True, clock=self.clock), self.clock)
         self.frame: Frame = self.host.tick()
 
@@ -54,7 +55,7 @@ class Bench:
         """Tick until something is so: a call that was let go comes back in its own time."""
         began_s, gpm = time.monotonic(), self.tick()
         while not reached(gpm):
-            assert time.monotonic() - began_s < DEADLINE_S, gpm
+            assert time.monotonic() - began_s < PATIENT_S, gpm
             gpm = self.tick()
         return gpm
 
@@ -229,7 +230,7 @@ def test_buffers_are_kept_and_freed_when_the_host_lets_go(bench_of: BenchOf) -> 
 
 def test_the_driver_is_not_shut_down_beside_a_gpm_call(bench_of: BenchOf, monkeypatch: Any) -> None:
     monkeypatch.setattr("clusterwatt.driver.host.LEAVE_WITHIN_S", 0.1)
-    bench = bench_of()
+    bench = bench_of(deadline_s=HASTY_S)
     bench.faults.hang(SAMPLE)
     bench.tick()
     bench.host.close()
@@ -241,7 +242,7 @@ def test_the_driver_is_not_shut_down_beside_a_gpm_call(bench_of: BenchOf, monkey
 
 @pytest.mark.parametrize("call", [SAMPLE, METRICS])
 def test_gpm_that_hangs_costs_gpm_and_no_gpu(bench_of: BenchOf, call: str) -> None:
-    bench = bench_of()
+    bench = bench_of(deadline_s=HASTY_S)
     bench.tick(2)
     before = bench.sm_s()
     rule = bench.faults.hang(call)
@@ -262,7 +263,7 @@ def test_gpm_that_hangs_costs_gpm_and_no_gpu(bench_of: BenchOf, call: str) -> No
 
 
 def test_g06_a_gpu_that_hangs_costs_the_gpm_of_no_other(bench_of: BenchOf) -> None:
-    bench = bench_of()
+    bench = bench_of(deadline_s=HASTY_S)
     bench.tick(2)
     bench.faults.hang("*", gpu=2)
     for _ in range(5):

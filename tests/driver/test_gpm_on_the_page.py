@@ -33,17 +33,20 @@ from tests.clocks import FakeClock
 
 SAMPLE, UTILIZATION = "nvmlGpmSampleGet", "nvmlDeviceGetUtilizationRates"
 NO_PERMISSION = 4
+PATIENT_S, HASTY_S = 30.0, 1.5  # only what hangs ever waits for a deadline
 
 
 class Node:
     """Everything that the agent has of the GPUs, but no processes and no page."""
 
-    def __init__(self, profile: str = "h100", gpus: int = 3, **options: Any) -> None:
+    def __init__(
+        self, profile: str = "h100", gpus: int = 3, *, deadline_s: float = PATIENT_S, **options: Any
+    ) -> None:
         self.clock = FakeClock()
         self.library = SimulatedLibrary(profile, gpus, 1, self.clock.wall_s, **options)
         self.faults = self.library.faults
         install(self.library)
-        settings = HostSettings(1.0, 30.0, 0.3, 5.0, Simulate(profile="h100"))
+        settings = HostSettings(1.0, 30.0, deadline_s, 5.0, Simulate(profile="h100"))
         self.host = Host(settings, Session(simulated=True, clock=self.clock), self.clock)
         self.client = DriverClient(settings, Driver(), self.clock)
         self.client.supervise = lambda: None  # type: ignore[method-assign]  # the host is in this process
@@ -143,7 +146,7 @@ def test_gpm_that_goes_in_mid_run_is_missed_on_its_gpu_and_comes_back(node_of: N
 
 
 def test_gpm_that_hangs_is_its_own_collector_down(node_of: NodeOf) -> None:
-    node = node_of().tick(30)
+    node = node_of(deadline_s=HASTY_S).tick(30)
     node.faults.hang(SAMPLE)
     node.tick(6)
     assert node.gpm_up() == 0.0
