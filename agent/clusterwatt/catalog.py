@@ -30,7 +30,7 @@ PER_KWH = re.compile(r"_per_kwh$")  # prices and intensities are stated per kWh 
 
 MAX_ROWS = 4096  # of one table; a node that has more of anything is not what its owner thinks it is
 
-Kind = Literal["counter", "gauge", "info", "summary"]
+Kind = Literal["counter", "gauge", "info", "summary", "histogram"]
 
 
 class Level(enum.IntEnum):
@@ -61,6 +61,7 @@ class Metric(msgspec.Struct, frozen=True):
     """One family. `name` is without the prefix; `level` is the lowest at which any of its series appears.
 
     `max_rows`: series of the family beyond that number stay off the page and are counted for its `table`.
+    `buckets`: of a histogram, the upper bounds, without that of the last one.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Metric(msgspec.Struct, frozen=True):
     row_level: LevelBy | None = None
     table: str = ""
     max_rows: int = MAX_ROWS
+    buckets: tuple[float, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -135,6 +137,26 @@ class Table:
         """Declare a summary without quantiles: `_sum` and `_count`."""
         self._require(count_field)
         return self._metric(name, "summary", text, sum_field, level, None, count_field)
+
+    def histogram(
+        self,
+        name: str,
+        text: str,
+        counts_field: str,
+        sum_field: str,
+        buckets: tuple[float, ...],
+        level: Level = CORE,
+    ) -> Metric:
+        """Declare a histogram with fixed buckets: `_bucket`, `_count` and `_sum`.
+
+        The field of the counts holds a tuple: for each upper bound, in rising order, how many were at most
+        so large, and last how many there were at all.
+        """
+        self._require(counts_field)
+        if list(buckets) != sorted(set(buckets)) or not buckets:
+            raise ValueError(f"{self.reading.__name__}: the buckets of {name} do not rise")
+        metric = self._metric(name, "histogram", text, sum_field, level, None, counts_field)
+        return msgspec.structs.replace(metric, buckets=buckets)
 
     def _require(self, field: str) -> None:
         if field not in self._fields:

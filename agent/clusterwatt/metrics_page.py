@@ -31,7 +31,7 @@ Every family that this version can export. All names begin with `clusterwatt_`.
   three of its own intervals. 0 is a measurement.
 - **Units** are base units: seconds, bytes, joules, watts, hertz, degrees Celsius, ratios from 0 to 1.
 - **Type** `info` is a gauge that is always 1: its labels are what it says. A `summary` has `_sum` and
-  `_count` and no quantiles.
+  `_count` and no quantiles. A `histogram` has `_bucket` with the label `le` beside these.
 - **Level** is the smallest profile (`limits.profile`) that exports the family: `minimal` has core,
   `standard` has core and standard, `full` has all. Label values behind a level come with it. Single families
   are switched on and off by `limits.families`.

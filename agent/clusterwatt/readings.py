@@ -27,11 +27,13 @@ class Failure(Reading, frozen=True):
     """One item (a port, a disk, a GPU) that could not be read, while its neighbours could.
 
     `reason` is a short word from a closed set: it becomes a label value. `detail` is for the log only.
+    `ongoing`: nothing was tried this time, because it has failed so often; it does not count as one more.
     """
 
     item: str
     reason: str
     detail: str = ""
+    ongoing: bool = False
 
 
 # --- GPU: what the driver host reads -------------------------------------------------------------------
@@ -1099,6 +1101,17 @@ class DriverHost(Reading, frozen=True):
     """How often the driver host was started anew."""
 
     restarts: float
+
+
+class DriverCallDuration(Reading, frozen=True):
+    """Driver calls of one function and the time they took, since the agent started.
+
+    `counts`: how many took at most so long, for each of `nvml.call_times.BUCKETS`, and last how many at all.
+    """
+
+    call: str
+    counts: tuple[float, ...]
+    sum_seconds: float
 
 
 class AgentProcess(Reading, frozen=True):

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import psutil
 
 from clusterwatt import __version__
-from clusterwatt.catalog import CORE, STANDARD, Table
+from clusterwatt.catalog import CORE, FULL, STANDARD, Table
+from clusterwatt.nvml.call_times import BUCKETS
 from clusterwatt.readings import (
     AgentProcess,
     BuildInfo,
@@ -17,8 +18,9 @@ from clusterwatt.readings import (
     CollectorErrors,
     CollectorState,
     ConfigReload,
-    DriverHost,
     ConnectionsRefused,
+    DriverCallDuration,
+    DriverHost,
     Reading,
     SeriesCount,
     SeriesDropped,
@@ -29,6 +31,7 @@ STATE = Table(CollectorState, labels=("collector",))
 DURATION = Table(CollectorDuration, labels=("collector",))
 ERRORS = Table(CollectorErrors, labels=("collector", "reason"))
 HOST = Table(DriverHost)
+CALLS = Table(DriverCallDuration, labels=("call",))
 PROCESS = Table(AgentProcess, labels=("process",))
 SERIES = Table(SeriesCount)
 DROPPED = Table(SeriesDropped, labels=("table",))
@@ -67,6 +70,14 @@ METRICS = (
         "Driver hosts that were started after the first.",
         "restarts",
         STANDARD,
+    ),
+    CALLS.histogram(
+        "driver_call_duration_seconds",
+        "Calls of the driver by function, and the time they took; waits for events are left out.",
+        "counts",
+        "sum_seconds",
+        BUCKETS,
+        FULL,
     ),
     PROCESS.counter(
         "agent_cpu_seconds_total", "CPU time of the agent's own processes, user and system.", "cpu_seconds"

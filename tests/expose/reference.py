@@ -6,14 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
 from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import exposition
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from clusterwatt.catalog import Metric, selector
 from clusterwatt.expose.render import NOT_UNICODE
-from clusterwatt.readings import Snapshot
+from clusterwatt.readings import Reading, Snapshot
 
 
 class ReferenceRenderer(Collector):
@@ -41,6 +47,9 @@ class ReferenceRenderer(Collector):
             for reading in self._snapshot.of(metric.reading):
                 if metric.level_of(reading) > highest:
                     continue
+                if isinstance(family, HistogramMetricFamily):
+                    _add_histogram(family, metric, reading, seen)
+                    continue
                 labels = tuple(NOT_UNICODE.sub("\ufffd", getattr(reading, label)) for label in metric.labels)
                 fields = [field for field in (metric.field, metric.count_field) if field]
                 values = [getattr(reading, field) for field in fields] or [1.0]
@@ -55,7 +64,23 @@ class ReferenceRenderer(Collector):
                 yield family
 
 
-def _empty(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily | SummaryMetricFamily:
+def _add_histogram(
+    family: HistogramMetricFamily, metric: Metric, reading: Reading, seen: set[tuple[str, ...]]
+) -> None:
+    labels = tuple(NOT_UNICODE.sub("\ufffd", getattr(reading, label)) for label in metric.labels)
+    counts, total = getattr(reading, metric.count_field), getattr(reading, metric.field)
+    if labels in seen or not all(map(_finite, (*counts, total))):
+        return
+    seen.add(labels)
+    bounds = [*map(floatToGoString, metric.buckets), "+Inf"]
+    family.add_metric(labels, buckets=list(zip(bounds, counts, strict=True)), sum_value=total)
+
+
+def _empty(
+    metric: Metric,
+) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | SummaryMetricFamily:
+    if metric.kind == "histogram":
+        return HistogramMetricFamily(metric.full_name, metric.help, labels=metric.labels)
     if metric.kind == "counter":
         return CounterMetricFamily(metric.full_name, metric.help, labels=metric.labels)
     if metric.kind == "summary":

@@ -206,6 +206,7 @@ class GpuReader:
             readings.extend(part.readings(now_s, self._every_s))
         readings.extend(self._at_each_tick())
         failures = device.take_failures()
+            device.lose_no_time()
         if device.answers == answers:
             # A dead GPU may refuse everything with a code that a single broken sensor has too.
             raise DeviceTrouble(

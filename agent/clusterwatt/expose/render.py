@@ -58,7 +58,9 @@ class Renderer:
                 table = (metric.reading, metric.labels)
                 rows = self._tables.setdefault(table, _Rows(*table))
                 self._families.append(_Family(metric, level, rows))
-        names = Counter(name for family in self._families for name, _ in family.samples)
+        names = Counter(
+            name for family in self._families for name in {sample[0] for sample in family.samples}
+        )
         if twice := [name for name, count in names.items() if count > 1]:
             raise ValueError(f"two families have series of one name: {', '.join(twice)}")
 
@@ -130,6 +132,7 @@ class _Family:
         self.headers = headers(metric.full_name, kind, metric.help)
         self.samples = _samples(metric)
         self._metric = metric
+        self._after_le = next((label for label in sorted(metric.labels) if label > "le"), "")
         self._one_level = metric.by is None and metric.row_level is None
         self._highest = highest
         self._rows = rows
@@ -147,11 +150,11 @@ class _Family:
             if level_of is not None and level_of(reading) > self._highest:
                 continue
             text = ""
-            for name, value_of in self.samples:
+            for name, bound, value_of in self.samples:
                 number = number_text(value_of(reading))
                 if number is None:
                     break
-                text += f"{name}{labels}{number}\n"
+                text += f"{name}{_bounded(labels, bound, self._after_le) if bound else labels}{number}\n"
             else:
                 if labels in seen or len(seen) >= most:
                     dropped[self._metric.table] += len(self.samples)
@@ -172,14 +175,42 @@ def headers(name: str, kind: str, text: str) -> tuple[str, str]:
     return header, f"# HELP {bare} {text}\n# TYPE {bare} {kind}\n"
 
 
-def _samples(metric: Metric) -> tuple[tuple[str, Callable[[Reading], float | None]], ...]:
-    """Names on the page, and where their values are."""
+def _samples(metric: Metric) -> tuple[tuple[str, str, Callable[[Reading], float | None]], ...]:
+    """Names on the page, the bounds of buckets, and where their values are."""
     name = metric.full_name
     if metric.kind == "info":
-        return ((name, lambda _: 1.0),)
+        return ((name, "", lambda _: 1.0),)
     if metric.kind == "summary":
-        return ((name + "_count", attrgetter(metric.count_field)), (name + "_sum", attrgetter(metric.field)))
-    return ((name, attrgetter(metric.field)),)
+        return (
+            (name + "_count", "", attrgetter(metric.count_field)),
+            (name + "_sum", "", attrgetter(metric.field)),
+        )
+    if metric.kind == "histogram":
+        bounds = [*(number_text(bound) or "" for bound in metric.buckets), "+Inf"]
+        counts = [_entry(metric.count_field, place) for place in range(len(bounds))]
+        return (
+            *((name + "_bucket", bound, count) for bound, count in zip(bounds, counts, strict=True)),
+            (name + "_count", "", counts[-1]),
+            (name + "_sum", "", attrgetter(metric.field)),
+        )
+    return ((name, "", attrgetter(metric.field)),)
+
+
+def _entry(field: str, place: int) -> Callable[[Reading], float | None]:
+    """One entry of a field that holds a tuple."""
+    tuple_of = attrgetter(field)
+    return lambda reading: tuple_of(reading)[place]
+
+
+def _bounded(labels: str, bound: str, following: str) -> str:
+    """A row's labels with that of a bucket in its place; `following` is the label behind it, if any."""
+    le = f'le="{bound}"'
+    if not following:
+        return f"{{{le}}} " if labels == " " else f"{labels[:-2]},{le}}} "
+    if labels.startswith(f'{{{following}="'):
+        return f"{{{le},{labels[1:]}"
+    # A quote inside a value is escaped: this text can only be the label's own.
+    return labels.replace(f',{following}="', f',{le},{following}="', 1)
 
 
 def label_value(value: str) -> str:

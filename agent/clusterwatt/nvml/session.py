@@ -37,6 +37,7 @@ from clusterwatt.nvml.errors import (
     open_reason,
     ruling,
 )
+from clusterwatt.nvml.patience import Patience
 from clusterwatt.nvml.values import FieldBatch, samples
 from clusterwatt.readings import Failure
 
@@ -44,6 +45,7 @@ log = logging.getLogger("clusterwatt.nvml")
 
 SAMPLES_AT_ONCE = 256  # the ring buffers hold about 100
 MOST_SAMPLES = 1 << 16
+MOST_BATCHES = 64
 
 EVENT_WAIT = "nvmlEventSetWait_v2"  # lasts as long as nothing happens: its time says nothing of the driver
 
@@ -84,12 +86,14 @@ class Session:
         replayed: bool = False,
         clock: Clock | None = None,
         took: Callable[[str, float], None] | None = None,
+        slow_s: float | None = None,
     ) -> None:
         self.simulated = simulated
         self.simulated_label = "replay" if replayed else "true" if simulated else "false"
         self.calls = 0
         self._clock = clock
         self._took = took
+        self._slow_s = slow_s
         self._lock = threading.Lock()
         self._devices: dict[str, Device] = {}
         self._versions = Versions("", "", "")
@@ -179,6 +183,18 @@ class Session:
         if code != 0:
             raise Refused(name, code)
 
+    def patience(self) -> Patience:
+        """A new memory of what is in trouble, for one device."""
+        return Patience(self._clock)
+
+    def now_s(self) -> float:
+        """Monotonic time; 0 without a clock."""
+        return self._clock.monotonic_s() if self._clock else 0.0
+
+    def slow(self, since_s: float) -> bool:
+        """Whether a call that was made at that time has taken long."""
+        return self._slow_s is not None and self.now_s() - since_s > self._slow_s
+
     def _timed(self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         with self._lock:  # "+= 1" is not atomic, and each GPU has its thread
             self.calls += 1
@@ -245,6 +261,8 @@ class Device:
         self._known_fields: set[int] = set()
         self._batches: dict[tuple[Field, ...], FieldBatch] = {}
         self._sample_buffers: dict[int, Any] = {}
+        self._patience = session.patience()
+        self._last_failure: Failure | None = None
 
     def instance(self, uuid: str, handle: Any) -> Device:
         """A MIG instance of this GPU, as a device of its own with a memory of its own."""
@@ -298,7 +316,7 @@ class Device:
         values: dict[Field, float] = {}
         together: list[Field] = []
         for field in wanted:
-            if field in self._lacking:
+            if field in self._lacking or self._patience.waits(field):
                 continue
             if field[0] in self._known_fields:
                 together.append(field)
@@ -319,13 +337,22 @@ class Device:
         return answer if answer and answer.values else None
 
     def take_failures(self) -> list[Failure]:
-        """Failures since the last call."""
+        """Failures since the last call; while something is left out because it keeps failing, that it is."""
         taken, self.failures = self.failures, []
+        if taken:
+            self._last_failure = taken[-1]
+        elif self._last_failure is not None and self._patience.waiting:
+            return [msgspec.structs.replace(self._last_failure, ongoing=True)]
         return taken
 
+    def lose_no_time(self) -> None:
+        """Ask at once again for what has failed: it was the whole GPU that did not answer."""
+        self._patience.forget()
+
     def _asked(self, quantity: tuple[object, ...], call: Callable[[], Any]) -> Any:
-        if quantity in self._lacking:
+        if quantity in self._lacking or self._patience.waits(quantity):
             return None
+        began_s = self._session.now_s()
         try:
             answer = call()
         except Refused as refused:
@@ -333,9 +360,16 @@ class Device:
             return None
         self._offered.add(quantity)
         self.answers += 1
+        if self._session.slow(began_s):
+            self._take_time(str(quantity[0]), began_s, quantity)
+        else:
+            self._patience.well(quantity)
         return answer
 
-    def _judge(self, quantity: tuple[object, ...], detail: str, code: int) -> None:
+    def _judge(
+        self, quantity: tuple[object, ...], detail: str, code: int, *neighbours: tuple[object, ...]
+    ) -> None:
+        """Decide what a refusal means; `neighbours` were asked for in the same call and share its failure."""
         what = ruling(code)
         self.last_refusal = code
         if what.meaning is Meaning.GENERATION:
@@ -343,10 +377,26 @@ class Device:
         if what.meaning is Meaning.DEVICE:
             raise DeviceTrouble(what.reason, detail)
         if what.meaning is Meaning.FAILED:
-            self.failures.append(Failure(item=self.uuid, reason=what.reason, detail=detail))
-        elif what.meaning is Meaning.NOT_OFFERED and quantity not in self._offered:
+            self._fail(what.reason, detail, quantity, *neighbours)
+            return
+        self._patience.well(quantity)
+        if what.meaning is Meaning.NOT_OFFERED and quantity not in self._offered:
             self._lacking.add(quantity)
             log.debug("GPU %s (%s) does not offer %s: %s", self.gpu, self.uuid, quantity, detail)
+
+    def _fail(self, reason: str, detail: str, *quantities: tuple[object, ...]) -> None:
+        """Count a failure, and ask later when it goes on."""
+        pause_s = max([self._patience.bad(quantity) for quantity in quantities])
+        if pause_s:
+            detail = f"{detail}; asked again in {pause_s:g} s"
+        self.failures.append(Failure(item=self.uuid, reason=reason, detail=detail))
+
+    def _take_time(self, call: str, began_s: float, *quantities: tuple[object, ...]) -> None:
+        """Note that a call has taken long; count it, and make it later, when it does so again."""
+        pause_s = max([self._patience.bad(quantity) for quantity in quantities])
+        if pause_s:
+            detail = f"{call} takes {self._session.now_s() - began_s:.2f} s; asked again in {pause_s:g} s"
+            self.failures.append(Failure(item=self.uuid, reason="slow", detail=detail))
 
     def _filled(self, function: str, structure: str) -> Any:
         kind = getattr(pynvml, structure, None)
@@ -361,8 +411,11 @@ class Device:
         if batch is None:
             batch = FieldBatch(fields, (pynvml.c_nvmlFieldValue_t * len(fields))())
             if len(fields) > 1:
+                if len(self._batches) >= MOST_BATCHES:  # fields in trouble come and go one by one
+                    self._batches.clear()
                 self._batches[batch.fields] = batch
         values: dict[Field, float] = {}
+        began_s = self._session.now_s()
         try:
             self._session.raw_call(
                 "nvmlDeviceGetFieldValues",
@@ -371,8 +424,11 @@ class Device:
                 ctypes.byref(batch.blank()),
             )
         except Refused as refused:
-            self._judge(fields[0], str(refused), refused.code)
+            self._judge(fields[0], str(refused), refused.code, *fields[1:])
             return values
+        slow = self._session.slow(began_s)
+        if slow:
+            self._take_time("nvmlDeviceGetFieldValues", began_s, *fields)
         for field, code, value in batch.entries():
             if code != 0:
                 self._judge(field, described(f"field {field}", code), code)
@@ -380,6 +436,8 @@ class Device:
             self._offered.add(field)
             self._known_fields.add(field[0])
             self.answers += 1
+            if not slow:
+                self._patience.well(field)
             if value is not None:
                 values[field] = value
         return values
