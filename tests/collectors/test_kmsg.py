@@ -219,6 +219,21 @@ def test_a_log_that_may_not_be_read_is_absent_and_said_once(
     assert "/dev/kmsg" in caplog.records[0].getMessage()
 
 
+def test_a_log_that_cannot_be_opened_now_is_tried_again() -> None:
+    answers = iter([OSError(errno.EMFILE, "Too many open files"), os.open(os.devnull, os.O_RDONLY)])
+
+    def open_log(path: str) -> int:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    collector = KmsgCollector("/", FakeClock(), open_log=open_log)
+    with pytest.raises(OSError, match="Too many open files"):
+        list(collector.collect())
+    assert list(collector.collect()) == [KernelLog(records=0.0)]
+
+
 def test_the_log_of_a_root_is_read_to_its_end_and_then_what_is_appended(tmp_path: Path) -> None:
     path = put(tmp_path, "/dev/kmsg", f"3,7,1000000,-;{BUS_LOST}\n")
     collector = KmsgCollector(str(tmp_path), FakeClock())

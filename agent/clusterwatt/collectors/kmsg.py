@@ -10,6 +10,7 @@ carries another facility.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -29,6 +30,7 @@ MOST_RECORDS = 20_000  # of one pass; what is left stays in the kernel for the n
 MOST_EVENTS = 4_000  # of one pass: an aborted job writes an XID 45 for each of its channels
 KEPT_PASSES = 3  # an event is told again until whoever listens cannot have missed it
 DETAIL_CHARACTERS = 300
+NOT_HERE = frozenset({errno.EPERM, errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})
 FACILITY_SHIFT = 3  # below it the severity; 0 above it is the kernel
 
 XID = re.compile(
@@ -97,6 +99,8 @@ class KmsgCollector:
             try:
                 self._descriptor = self._open(self._path)
             except OSError as error:
+                if error.errno not in NOT_HERE:
+                    raise  # too many open files, say: that may be better at the next pass
                 self._refused = True
                 log.info("no XIDs from the kernel log: %s: %s", self._path, error.strerror)
                 return
