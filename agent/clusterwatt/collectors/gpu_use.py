@@ -8,6 +8,7 @@ are exact where the card fills it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import fsum
 
 from clusterwatt.catalog import FULL, STANDARD, Table
 from clusterwatt.clock import Clock
@@ -103,7 +104,7 @@ class Busy:
             self._newest_us, self._fed_s = samples.newest_us, now_s
             ratios = [ratio for value in samples.values if (ratio := _ratio(value)) is not None]
             if ratios and not history:
-                self._integral.add(sum(ratios) / len(ratios), now_s, averaged=True)
+                self._integral.add(fsum(ratios) / len(ratios), now_s, averaged=True)
                 return
         elif self._fed_s is not None and now_s - self._fed_s <= self._silent_after_s:
             return  # the next sample will stand for this time too

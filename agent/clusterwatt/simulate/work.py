@@ -11,6 +11,7 @@ import itertools
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
+from math import fsum
 from typing import Literal, Protocol
 
 import msgspec
@@ -86,11 +87,11 @@ class Weighted:
 
     def at(self, time_s: float) -> float:
         """The weighted sum."""
-        return sum(weight * signal.at(time_s) for weight, signal in self._parts)
+        return fsum(weight * signal.at(time_s) for weight, signal in self._parts)
 
     def integral(self, time_s: float) -> float:
         """The weighted sum of the integrals."""
-        return sum(weight * signal.integral(time_s) for weight, signal in self._parts)
+        return fsum(weight * signal.integral(time_s) for weight, signal in self._parts)
 
 
 class Then:
