@@ -379,6 +379,8 @@ def test_a_board_that_enters_mig_mode(node_of: NodeOf) -> None:
     node.tick(LOOK_S)
     assert node.of(GpuBusy, BOARD) is None
     assert node.of(GpuEnergy, BOARD).energy_joules > energy
+    errors = {(each.collector, each.reason): each.errors for each in node.snapshot.of(CollectorErrors)}
+    assert errors == {("gpm", "signal_lost"): 1.0}
 
 
 def test_a_board_that_leaves_mig_mode_has_its_activity_where_it_was(node_of: NodeOf) -> None:

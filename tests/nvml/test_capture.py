@@ -8,7 +8,7 @@ import re
 import stat
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from clusterwatt.source import by_type
 from tests.clocks import FakeClock
 
 SETTINGS = HostSettings(1.0, 30.0, 2.0, 5.0, Simulate())
-TICKS = 16  # the last of the slow parts is read for the first time in the 13th second
+TICKS = 16  # some quantities are read each ten seconds
 UNKNOWN, LOST, NOT_SUPPORTED = 999, 15, 3
 UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 
@@ -58,10 +58,13 @@ class Recording:
         ticks: int = TICKS,
         most_bytes: int = capture.MOST_BYTES,
         faults: Faults | None = None,
+        mig: Sequence[str] = (),
         **options: Any,
     ) -> None:
         self.clock = FakeClock()
         library = SimulatedLibrary(profile, gpus, 1, self.clock.wall_s, faults, **options)
+        if mig:
+            library.configure_mig(0, mig)
         self.recorder = capture.Recorder(library, self.clock, pseudonyms, most_bytes=most_bytes)
         capture.put_below(self.recorder)
         session = Session(clock=self.clock)
@@ -136,6 +139,18 @@ def test_a_replay_reproduces_the_page_of_every_card(profile: str) -> None:
     identical(recording.frames, frames)
     # Whether the thread that waits for events frees its set in time differs from run to run.
     assert {name for name, _ in replay.unanswered} <= {"nvmlEventSetFree"}
+
+
+@pytest.mark.parametrize(("profile", "mig"), [("h100", ["3g.40gb", "1g.10gb"]), ("a100", ["1g.5gb"] * 7)])
+def test_a_replay_has_the_instances_of_a_cut_board(profile: str, mig: list[str]) -> None:
+    recording = Recording(profile, mig=mig, pseudonyms=Pseudonyms())
+    frames, _ = replayed(recording.bundle())
+    assert [device.gpu for device in frames[-1].devices] == ["0", *(f"0:{n}" for n in range(len(mig))), "1"]
+    assert all(device.uuid.startswith("MIG-") for device in frames[-1].devices if device.parent_uuid)
+    for then, now in zip(recording.frames, frames, strict=True):
+        assert [(d.gpu, d.reason, len(d.readings)) for d in now.devices] == [
+            (d.gpu, d.reason, len(d.readings)) for d in then.devices
+        ]
 
 
 def test_a_replay_says_that_it_is_none_of_the_living() -> None:

@@ -96,6 +96,21 @@ def test_a_cut_board_answers_less(driver: Callable[..., Driver]) -> None:
         assert [code(call, device) for device in found] == [pynvml.NVML_ERROR_NOT_SUPPORTED] * 4
 
 
+def test_an_instance_counts_uncorrected_sram_errors_and_no_others(driver: Callable[..., Driver]) -> None:
+    made, _, found = cut(driver)
+    made.library.gpu(JOB).mig_devices[1].sram_errors = 3
+    uncorrected, volatile = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+    sram, dram = pynvml.NVML_MEMORY_LOCATION_SRAM, pynvml.NVML_MEMORY_LOCATION_DRAM
+    count = pynvml.nvmlDeviceGetMemoryErrorCounter
+    assert [count(device, uncorrected, volatile, sram) for device in found] == [0, 3, 0, 0]
+    for question in (
+        (uncorrected, volatile, dram),
+        (uncorrected, pynvml.NVML_AGGREGATE_ECC, sram),
+        (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, volatile, sram),
+    ):
+        assert code(count, found[1], *question) == pynvml.NVML_ERROR_NOT_SUPPORTED
+
+
 def test_processes_belong_to_instances(driver: Callable[..., Driver]) -> None:
     _, handle, found = cut(driver)
     listed = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)

@@ -126,7 +126,7 @@ class GpuAccount:
         self.sums = {name: Total() for name in SUMS}
         self.stated: frozenset[str] = frozenset()  # sums that GPM states now
         self.driver_counts_pcie = False
-        self.lost = False
+        self.in_mig_mode = False
         self._offset_s = 0.0
         self._held_back = False  # some of the sums are not its activity
         self._since_s = float("-inf")
@@ -249,7 +249,9 @@ class ActivityMeter:
                         item=f"{uuid}/activity",
                         reason="signal_lost",
                         detail=f"no {account.signal} any more: the GPU has no activity until it is back",
+                        ongoing=mig and account.in_mig_mode,  # somebody wanted it: it counts once
                     )
+                account.in_mig_mode = mig
             if not mig and account.signal is not None and account.alive(account.signal, every_s):
                 yield GpuActivity(gpu=now.gpu, uuid=uuid, activity_seconds=account.activity_s)
                 yield GpuActivitySignal(gpu=now.gpu, uuid=uuid, signal=account.signal)
