@@ -122,7 +122,7 @@ def wait_for(process: subprocess.Popen[bytes], log: Path, ask: Callable[[], T | 
 
     def check() -> T | None:
         if process.poll() is not None:
-            raise AssertionError(f"ended with {process.returncode} before {what}:\n{log.read_text()}")
+            raise AssertionError(f"ended with {process.returncode} before {what}")
         return ask()
 
     try:
