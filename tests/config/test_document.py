@@ -36,7 +36,15 @@ def refused(path: Path) -> str:
 
 
 def test_a_missing_file(written: Path) -> None:
-    assert refused(written) == "clusterwatt.yaml: cannot be read: No such file or directory"
+    assert refused(written) == (
+        "clusterwatt.yaml: cannot be read: No such file or directory; "
+        "`clusterwatt check-config --print-defaults` prints one to begin with"
+    )
+
+
+def test_a_pipe_is_refused_and_not_waited_for(written: Path) -> None:
+    os.mkfifo(written)
+    assert refused(written) == "clusterwatt.yaml: expected a plain file; write the settings to one"
 
 
 def test_a_directory(written: Path) -> None:

@@ -219,7 +219,7 @@ def test_variables_of_a_kubernetes_service_of_our_name_are_no_settings() -> None
 def test_unknown_paths_and_texts_that_are_no_assignment_on_the_command_line() -> None:
     assert refused(sets=["log.leval=info", "log.level.x=1", "node", "=1"]) == [
         "--set: log.leval: unknown; did you mean level?",
-        "--set: log.level.x: unknown",
+        "--set: log.level.x: log.level is one value, with nothing below it",
         '--set: expected path=value, got "node"',
         '--set: expected path=value, got "=1"',
     ]
@@ -398,7 +398,7 @@ def test_addresses(written: Path, text: str) -> None:
         ("::1:80", "an IPv6 address stands in brackets, as in [::1]:10777"),
         ("300.0.0.1:80", "Octet 300 (> 255) not permitted in '300.0.0.1'"),
         ("[::g]:80", "Only hex digits permitted in 'g' in '::g'"),
-        ("http://localhost:80", "an IPv6 address stands in brackets, as in [::1]:10777"),
+        ("http://127.0.0.1:80", "leave out http:// and what follows the port"),
         ("*:80", "the host is neither an address nor a name"),
         ("a b:80", "the host is neither an address nor a name"),
     ],
@@ -487,3 +487,17 @@ def test_a_port_without_its_number_is_refused(written: Path) -> None:
     (problem,) = refused_text(written, text)
     assert problem.startswith("clusterwatt.yaml:3:32: collectors.rdma.expected_ports")
     assert 'a port such as mlx5_0/1, got "mlx5_1"' in problem
+
+
+def test_the_revision_of_an_image_is_no_setting() -> None:
+    assert load(None, {"CLUSTERWATT_REVISION": "3f2a9c1"}, []).config == Config()
+
+
+def test_the_root_is_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths below it are compared with those of the kernel, which has neither `..` nor links in them."""
+    (tmp_path / "host").mkdir()
+    (tmp_path / "link").symlink_to("host")
+    monkeypatch.chdir(tmp_path / "host")
+    for root in ("../host", ".", "../link", str(tmp_path / "link")):
+        assert load(None, {}, [f"node.root={root}"]).config.node.root == str(tmp_path / "host")
+    assert load(None, {}, ["node.root=../../../../../../../../.."]).config.node.root == "/"

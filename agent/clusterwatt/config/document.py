@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import stat
 from pathlib import Path
 
 import msgspec
@@ -59,10 +60,16 @@ def read(path: Path) -> str:
     """The text of a configuration file. Raises ConfigError when it cannot be read or is not text."""
     name = str(path)
     try:
-        with open(path, "rb") as file:
+        kind = os.stat(path).st_mode
+        if stat.S_ISDIR(kind):
+            raise ConfigError([Problem(name, "", "expected a file, found a directory")])
+        if not stat.S_ISREG(kind):  # a pipe would be waited for, at a reload by the whole agent
+            raise ConfigError([Problem(name, "", "expected a plain file; write the settings to one")])
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-    except IsADirectoryError:
-        raise ConfigError([Problem(name, "", "expected a file, found a directory")]) from None
+    except FileNotFoundError as error:
+        text = f"cannot be read: {error.strerror}; `clusterwatt check-config --print-defaults` prints one to "
+        raise ConfigError([Problem(name, "", text + "begin with")]) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
         raise ConfigError([Problem(name, "", f"cannot be read: {reason}")]) from None

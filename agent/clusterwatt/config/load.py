@@ -7,6 +7,7 @@ converted at once, and settings that contradict each other are refused.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -23,8 +24,8 @@ from clusterwatt.config.model import Config
 from clusterwatt.config.problems import ConfigError, Problem, nearest, shown
 from clusterwatt.config.schema import ENVIRONMENT_PREFIX, SettingPath
 
-# Read by the command line: it names the file, and is no setting.
-CONFIG_FILE_VARIABLE = "CLUSTERWATT_CONFIG"
+# No settings: the first names the file, the second what an image was built from (`selfstats.build_info`).
+OTHER_VARIABLES = frozenset({"CLUSTERWATT_CONFIG", "CLUSTERWATT_REVISION"})
 # What Kubernetes and Docker put into the containers beside a service whose name begins with ours
 # (https://kubernetes.io/docs/concepts/containers/container-environment/), as NAME=value.
 SERVICE_LINK = re.compile(
@@ -105,7 +106,7 @@ class _Settings:
     def environment(self, environ: Mapping[str, str]) -> None:
         """Take what variables with our prefix set; one that names no setting is a problem."""
         for name in sorted(environ):
-            if not name.startswith(ENVIRONMENT_PREFIX) or name == CONFIG_FILE_VARIABLE:
+            if not name.startswith(ENVIRONMENT_PREFIX) or name in OTHER_VARIABLES:
                 continue
             path = schema.path_of_variable(name)
             if path is not None:
@@ -157,7 +158,7 @@ class _Settings:
                 assert isinstance(deeper, dict)  # a section is never a setting as well
                 section = deeper
             section[path[-1]] = value
-        config = msgspec.convert(tree, Config)
+        config = _with_real_root(msgspec.convert(tree, Config))
         for involved, text in contradictions(config):
             paths = [tuple(dotted.split(".")) for dotted in involved]
             place = next(self._places[path] for path in paths if path in self._places)
@@ -228,7 +229,11 @@ class _Settings:
         """The type of what a section holds under a name; a problem, and None, when it holds none."""
         found = schema.below(kind, name)
         if found is None:
-            self._problem(place, _unknown(name, schema.names(kind)))
+            if isinstance(kind, inspect.StructType | inspect.DictType):
+                self._problem(place, _unknown(name, schema.names(kind)))
+            else:
+                above = ".".join(place.path[:-1])
+                self._problem(place, f"{above} is one value, with nothing below it")
         elif (
             place.path[:-1] == FAMILIES and self._families and name.removeprefix(PREFIX) not in self._families
         ):
@@ -241,6 +246,12 @@ class _Settings:
         if len(self._problems) == MAX_PROBLEMS:
             more = Problem("", "", f"there may be more than these {MAX_PROBLEMS} problems")
             raise ConfigError([*self._problems, more])
+
+
+def _with_real_root(config: Config) -> Config:
+    """The configuration with a root that holds no link and no `..`, as paths of the kernel hold none."""
+    node = msgspec.structs.replace(config.node, root=os.path.realpath(config.node.root))
+    return msgspec.structs.replace(config, node=node)
 
 
 def _place(path: SettingPath, origin: Origin) -> _Place:

@@ -269,6 +269,8 @@ def listen_address(text: str) -> tuple[str, int]:
 
     Raises ValueError, which says what is wrong.
     """
+    if "://" in text:
+        raise ValueError("leave out http:// and what follows the port")
     host, colon, digits = text.rpartition(":")
     if not colon or not re.fullmatch(r"[0-9]{1,5}", digits) or int(digits) > 65_535:
         raise ValueError("there is no port from 0 to 65535 behind the last colon")
