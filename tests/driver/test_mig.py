@@ -471,6 +471,7 @@ def test_trouble_of_one_instance_is_its_own(node_of: NodeOf) -> None:
     node.library.target = target  # type: ignore[method-assign]
     node.tick(12)
     assert node.up() == dict.fromkeys(["0", "0:0", "0:2", "0:3", "1", "2"], 1.0)
+    assert {(each.collector, each.reason) for each in node.snapshot.of(CollectorErrors)} == {("gpu", "lost")}
     node.library.target = original  # type: ignore[method-assign]
     node.tick(LOOK_S)
     assert node.up()["0:1"] == 1.0

@@ -156,8 +156,10 @@ class Instances:
                 continue  # slots are sparse
             try:
                 instance = self._instance(handle)
-            except DeviceTrouble:
-                continue  # gone between the two calls; if it is not, the next look finds it
+            except DeviceTrouble as trouble:  # gone between two calls, or in trouble alone
+                place = f"{board.uuid}/{slot}"
+                board.failures.append(Failure(item=place, reason=trouble.reason, detail=str(trouble)))
+                continue
             if instance is not None:
                 instance.move_to(f"{board.gpu}:{slot}")
                 found[instance.device.uuid] = instance
@@ -168,9 +170,10 @@ class Instances:
         return found
 
     def _instance(self, handle: Any) -> Instance | None:
-        device = self._board.instance("", handle)
-        uuid = device.text("nvmlDeviceGetUUID")
+        unknown = self._board.instance(self._board.uuid, handle)
+        uuid = unknown.text("nvmlDeviceGetUUID")
         if not uuid:
+            self._board.failures += unknown.take_failures()
             return None
         known = self._instances.get(uuid)
         if known is not None and _address(known.device.handle) == _address(handle):
