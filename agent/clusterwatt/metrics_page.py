@@ -63,9 +63,7 @@ def as_json(catalog: Sequence[Metric]) -> str:
             "name": metric.full_name,
             "type": metric.kind,
             "level": metric.level.name.lower(),
-            "higher_levels": {
-                level.name.lower(): {field: values} for level, field, values in _higher_levels(metric)
-            },
+            "higher_levels": _by_level(metric),
             "labels": metric.labels,
             "help": metric.help,
         }
@@ -108,6 +106,14 @@ def _level(metric: Metric) -> str:
         for level, field, values in _higher_levels(metric)
     )
     return "; ".join([metric.level.name.lower(), *higher])
+
+
+def _by_level(metric: Metric) -> dict[str, dict[str, list[str]]]:
+    """The same for programs: level, label, values."""
+    levels: dict[str, dict[str, list[str]]] = {}
+    for level, field, values in _higher_levels(metric):
+        levels.setdefault(level.name.lower(), {})[field] = values
+    return levels
 
 
 def _higher_levels(metric: Metric) -> Iterator[tuple[Level, str, list[str]]]:
