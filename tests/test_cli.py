@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -18,6 +19,7 @@ import clusterwatt
 from clusterwatt import cli
 from clusterwatt.config.model import Config
 from clusterwatt.config.problems import ConfigError
+from clusterwatt.flight import bundle
 
 
 class FakeApp(types.ModuleType):
@@ -53,7 +55,9 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApp]:
     monkeypatch.setattr(clusterwatt, "app", fake, raising=False)
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
+    signals = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield fake
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals)
     logging.captureWarnings(False)
     root.handlers[:] = handlers
     root.setLevel(level)
@@ -161,6 +165,10 @@ def test_settings_that_do_nothing_yet_are_warned_of(app: FakeApp, capsys: pytest
         (["run", "--listen", "80"], "--listen: http.listen: expected an address such as 127.0.0.1:10777"),
         (["run", "--log-level", "loud"], "--log-level: log.level: expected debug, "),
         (["run", "--set", "log.levl=1"], "--set: log.levl: unknown; did you mean level?"),
+        (
+            ["run", "--config", "a.yaml", "--config", "b.yaml"],
+            "clusterwatt run: argument --config: given twice;",
+        ),
         (["run", "--config", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
         (
             ["once", "--set", "limits.families.load=on"],
@@ -255,6 +263,11 @@ def test_metrics_in_each_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert header.split() == ["NAME", "TYPE", "LEVEL", "LABELS", "HELP"]
     assert cli.main(["metrics", "--format", "json"]) == 0
     listed = json.loads(capsys.readouterr().out)
+    by_name = {metric["name"]: metric["higher_levels"] for metric in listed}
+    assert by_name["clusterwatt_gpu_ecc_errors_total"] == {
+        "standard": {"type": ["corrected"], "window": ["aggregate"]}
+    }
+    assert {"idle", "sync_boost"} <= set(by_name["clusterwatt_gpu_throttle_seconds_total"]["full"]["reason"])
     assert [row.split()[0] for row in rows] == [metric["name"] for metric in listed]
     assert cli.main(["metrics", "--format", "markdown"]) == 0
     page = capsys.readouterr().out
@@ -310,3 +323,17 @@ def test_a_reader_that_goes_away_gets_no_traceback(argv: list[str]) -> None:
     process.stdout.close()
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (1, b"")
+
+
+def test_flight_shows_a_bundle_and_refuses_what_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = bundle.Manifest(node="node-1", reason="gpu 3 lost", frozen_s=1_700_000_000.0)
+    path = bundle.write(tmp_path, manifest, [])
+    assert cli.main(["flight", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("node-1: gpu 3 lost; times are UTC\ntime")
+    (tmp_path / "other.zip").write_bytes(b"")
+    assert cli.main(["flight", str(tmp_path / "other.zip")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "is no flight bundle" in said

@@ -307,6 +307,8 @@ async def _run(config: Config, reload: Callable[[], Config]) -> int:
     loop.add_signal_handler(signal.SIGHUP, lambda: _reload(agent, reload))
     loop.add_signal_handler(signal.SIGUSR1, agent.release_driver)
     loop.add_signal_handler(signal.SIGUSR2, agent.freeze)
+    # Those that came before are delivered now: the command line holds them back.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))
     try:
         address = await agent.site.start(config.http)
     except OSError as error:

@@ -7,11 +7,14 @@ by Ctrl-C. What a user can put right is said in one line for each thing, without
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from clusterwatt import __version__
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = "/etc/clusterwatt/clusterwatt.yaml"
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+# What asks a running agent for something, and would end one that is only starting.
+REQUESTS = frozenset({signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
 
 
 class EndError(Exception):
@@ -39,22 +45,73 @@ class Parser(argparse.ArgumentParser):
         raise EndError(f"{self.prog}: {message}; see {self.prog} --help", WRONG_INPUT)
 
 
+class Once(argparse.Action):
+    """An option that two values make no sense for: the second is refused, not silently preferred."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Take the value."""
+        if getattr(namespace, self.dest) is not None:
+            raise argparse.ArgumentError(self, "given twice")
+        setattr(namespace, self.dest, values)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
+    if list(sys.argv[1:] if argv is None else argv)[:1] == ["run"]:
+        signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)  # they wait until the agent listens for them
+    _open_closed_streams()
     try:
-        arguments = parser().parse_args(argv)
+        try:
+            arguments = parser().parse_args(argv)
+        finally:
+            sys.stdout.flush()  # of --help, which ends here
         status = COMMANDS[arguments.command](arguments)
         sys.stdout.flush()
     except EndError as error:
-        sys.stderr.write(f"{error}\n")
+        _say(str(error))
         return error.status
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader has gone (`| head`). Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has gone (`| head`)
+        _drop_output()
+        return FAILED
+    except OSError as error:
+        if error.errno not in CANNOT_WRITE or error.filename is not None:
+            raise
+        _drop_output()
+        _say(f"clusterwatt: standard output cannot be written: {error.strerror}")
         return FAILED
     return status
+
+
+def _open_closed_streams() -> None:
+    """Put /dev/null where a standard stream is closed: the next socket would get its number."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.set_inheritable(descriptor, True)
+    # Python has None in place of a stream that was closed.
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def _say(text: str) -> None:
+    """Say something on standard error, if it can be said."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{text}\n")
+
+
+def _drop_output() -> None:
+    """Have what is not written yet go nowhere: Python would complain once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parser() -> Parser:
@@ -136,6 +193,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--config",
         metavar="FILE",
+        action=Once,
         help=f"configuration file (default: $CLUSTERWATT_CONFIG, else {DEFAULT_CONFIG} where it exists)",
     )
     command.add_argument(
