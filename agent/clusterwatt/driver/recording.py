@@ -90,9 +90,8 @@ def record(
     session = Session(simulated=settings.simulate.label == "true", clock=clock)
     host = Host(settings, session, clock)
     reason = _watch(host, settings, clock, seconds, stop)
-    if session.versions().driver:
-        deep_pass(session, settings, clock)
-    host.close()
+    if not session.versions().driver or deep_pass(session, settings, clock):
+        host.close()  # not beside a call that has not come back
     lines, versions = recorder.lines(), session.versions()
     capture.put_below(library)
     if not versions.driver:
@@ -127,10 +126,13 @@ def _watch(host: Host, settings: HostSettings, clock: Clock, seconds: float, sto
             return frame.driver.reason
 
 
-def deep_pass(session: Session, settings: HostSettings, clock: Clock) -> None:
+def deep_pass(
+    session: Session, settings: HostSettings, clock: Clock, within_s: float = DEEP_WITHIN_S
+) -> bool:
     """Ask every GPU once for what the host reads slowly and for what it never reads.
 
     On a thread of its own and within a time: a call that hangs costs the rest of the pass, not the bundle.
+    False: one does.
     """
     done = threading.Event()
 
@@ -145,8 +147,10 @@ def deep_pass(session: Session, settings: HostSettings, clock: Clock) -> None:
                 _ask_everything(device, settings, clock)
 
     Worker("deep", clock).start(ask, ended)
-    if not done.wait(DEEP_WITHIN_S):
+    in_time = done.wait(within_s)
+    if not in_time:
         log.warning("a driver call hangs: the bundle lacks what would have been asked after it")
+    return in_time
 
 
 def _ask_everything(device: Device, settings: HostSettings, clock: Clock) -> None:
