@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from clusterwatt.clock import EARLY, Clock, next_point_s
-from clusterwatt.collectors import Collector
+from clusterwatt.collectors import Closing, Collector
 from clusterwatt.log import ChangeLog
 from clusterwatt.readings import (
     CollectorDuration,
@@ -130,7 +130,7 @@ class Source:
 
     def close(self) -> None:
         """End the source's thread; what it still reads is thrown away."""
-        self._worker.stop()
+        self._worker.stop(self._collector.close if isinstance(self._collector, Closing) else None)
 
     @property
     def read_s(self) -> float:

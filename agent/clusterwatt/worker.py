@@ -72,8 +72,13 @@ class Worker:
         self._calls.put(run)
         return True
 
-    def stop(self) -> None:
-        """End the thread once its outstanding call, if any, has come back; no call may be started after."""
+    def stop(self, last: Callable[[], None] | None = None) -> None:
+        """End the thread once its outstanding call, if any, has come back; no call may be started after.
+
+        `last` is called on it before it ends.
+        """
+        if last is not None:
+            self._calls.put(last)
         self._calls.put(None)
 
     def _run(self) -> None:

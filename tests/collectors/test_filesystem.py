@@ -17,6 +17,7 @@ from clusterwatt.collectors import filesystem
 from clusterwatt.collectors.filesystem import FilesystemCollector
 from clusterwatt.config.model import FilesystemCollector as Settings
 from clusterwatt.readings import Failure, Filesystem, FilesystemProbe, Reading
+from clusterwatt.source import Account, Source
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 from tests.machines import ROOTS, machine, put
@@ -407,3 +408,25 @@ def test_this_machine(clock: FakeClock) -> None:
 
 def test_names_keep_the_rules() -> None:
     assert list(faults(filesystem.METRICS)) == []
+
+
+def test_closing_ends_its_threads_the_stuck_one_when_its_call_returns(
+    tmp_path: Path, clock: FakeClock, storage: Storage
+) -> None:
+    """A reload that changes the settings makes a new collector each time: the old one must leave nothing."""
+    table(tmp_path, "1 0 8:1 / /a rw - ext4 /dev/a rw", "2 0 8:2 / /b rw - ext4 /dev/b rw")
+    stuck = storage.hang(f"{tmp_path}/a")
+    before = set(threading.enumerate())
+    files = Files(tmp_path, clock)
+    account = Account("filesystem", clock)
+    source = Source(collector(files, clock, storage), 1.0, clock, account)
+    read = threading.Event()
+    source.start(clock.monotonic_s(), read.set)
+    assert read.wait(10)
+    threads = set(threading.enumerate()) - before
+    assert len(threads) == 3  # the source's, one that is stuck, one that took its place
+    source.close()
+    stuck.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from clusterwatt.readings import Reading
 
@@ -19,4 +19,13 @@ class Collector(Protocol):
 
     def collect(self) -> Iterable[Reading]:
         """Read the source once; may block, runs on the collector's own thread."""
+        ...
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A collector that holds more than memory."""
+
+    def close(self) -> None:
+        """Let go of it; called on the collector's own thread, after which it is not used again."""
         ...

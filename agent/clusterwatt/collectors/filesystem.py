@@ -119,6 +119,11 @@ class FilesystemCollector:
             probe.returned.wait(max(0.0, probe.asked_s + self._timeout_s - self._clock.monotonic_s()))
             yield from self._answer(probe)
 
+    def close(self) -> None:
+        """End the threads; one that is stuck in a call ends when that comes back."""
+        for worker in self._workers:
+            worker.stop()
+
     def _probe_of(self, mount: Mount) -> Probe:
         probe = self._probes.get(mount.identity)
         if probe is None:
