@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client.openmetrics import parser
 
 from clusterwatt.collectors.exposition import Family, Refused, Sample, parse
 
@@ -115,3 +116,56 @@ def test_what_would_cost_the_page_is_refused(text: str, reason: str) -> None:
 def test_bytes_that_are_not_utf8_are_refused() -> None:
     with pytest.raises(Refused, match="byte 5 is not UTF-8"):
         parse(b'x{a="\xff"} 1\n')
+
+
+HEAD = "# TYPE w histogram\n"
+
+
+@pytest.mark.parametrize(
+    ("samples", "reason"),
+    [
+        ('w_bucket{le="1"} 1\nw_sum 1\nw_count 1\n', 'line 4: w has no bucket le="+Inf" before its end'),
+        ('w_bucket{le="+Inf",a="x"} 1\nw_bucket{le="1",a="y"} 1\n', "line 3: w has no bucket"),
+        ("w_sum 1\nw_count 1\n", "line 3: w has no bucket"),
+        ('w_bucket 1\nw_bucket{le="+Inf"} 1\n', "line 2: a bucket of w has no number in le"),
+        ('w_bucket{le="NaN"} 1\nw_bucket{le="+Inf"} 1\n', "line 2: a bucket of w has no number in le"),
+        (
+            'w_bucket{le="2"} 1\nw_bucket{le="1"} 1\nw_bucket{le="+Inf"} 1\n',
+            "line 3: buckets of w are not in order",
+        ),
+        ('w_bucket{le="1"} 2\nw_bucket{le="+Inf"} 1\n', "line 3: buckets of w do not grow"),
+        ('w_bucket{le="+Inf"} NaN\n', "line 2: buckets of w do not grow"),
+        ('w_bucket{le="+Inf"} 2\nw_sum 1\nw_count 1\n', "line 4: w_count is not the bucket"),
+        ('w_bucket{le="+Inf"} 2\nw_count 2\n', "line 3: w has one of _sum and _count"),
+        (
+            'w_bucket{le="+Inf",a="x"} 1\nw_bucket{le="+Inf",a="y"} 1\nw_sum{a="x"} 1\nw_count{a="x"} 1\n',
+            "line 4: samples of w with the same labels do not stand together",
+        ),
+    ],
+)
+def test_a_histogram_that_costs_the_page_is_refused(samples: str, reason: str) -> None:
+    with pytest.raises(Refused) as refused:
+        parse((HEAD + samples).encode())
+    assert str(refused.value).startswith(reason)
+    with pytest.raises((ValueError, KeyError)):
+        openmetrics(HEAD + samples)
+
+
+def test_a_histogram_with_labels_that_look_like_its_own_is_taken() -> None:
+    text = (
+        HEAD + 'w_bucket{a=",le=",b="",le="-1"} 0\nw_bucket{a=",le=",b="",le="+Inf"} 1\n'
+        'w_bucket{b="y",le="+Inf"} 3\nw_sum{b="y"} 1\nw_count{b="y"} 3\n'
+    )
+    assert len(parse(text.encode())[0].samples) == 5
+    openmetrics(text)
+
+
+def openmetrics(text: str) -> None:
+    """Read as the strictest reader of a page would."""
+    list(parser.text_string_to_metric_families(text + "# EOF\n"))  # type: ignore[no-untyped-call]  # has no hints
+
+
+def test_labels_of_the_target_pass() -> None:
+    """A tool's file may have them; Prometheus renames them to exported_*, unless honor_labels is set."""
+    (family,) = parse(b'x{job="a",instance="b"} 1\n')
+    assert family.samples == [Sample('x{instance="b",job="a"}', "1")]

@@ -1,17 +1,22 @@
 """A strict reader of the text format 0.0.4 that other tools write.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/. What Prometheus would refuse is refused here,
-because it would cost the whole page; so are timestamps, which would outlive their file.
+because it would cost the whole page; so are histograms that a reader of OpenMetrics would refuse, and
+timestamps, which would outlive their file.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from clusterwatt.catalog import PREFIX
+
+Labels = tuple[tuple[str, str], ...]
 
 KINDS = frozenset({"counter", "gauge", "histogram", "summary", "untyped"})
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
@@ -52,15 +57,18 @@ def parse(text: bytes) -> list[Family]:
     except UnicodeDecodeError as error:
         raise Refused(f"byte {error.start} is not UTF-8") from None
     families: dict[str, Family] = {}
-    seen: set[str] = set()
+    seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         try:
             if line.startswith("#"):
                 _comment(line, families)
             elif line.strip():
-                _sample(line, families, seen)
+                _sample(line, families, seen, number)
         except Refused as error:
             raise Refused(f"line {number}: {error}") from None
+    for family in families.values():
+        if family.kind == "histogram":
+            _check_histogram(family, seen)
     return [
         msgspec.structs.replace(family, kind=family.kind or "untyped")
         for family in families.values()
@@ -88,7 +96,7 @@ def _comment(line: str, families: dict[str, Family]) -> None:
     family.kind = kind
 
 
-def _sample(line: str, families: dict[str, Family], seen: set[str]) -> None:
+def _sample(line: str, families: dict[str, Family], seen: dict[str, int], number: int) -> None:
     found = SAMPLE.fullmatch(line)
     if found is None:
         raise Refused("neither a comment nor a sample")
@@ -103,7 +111,7 @@ def _sample(line: str, families: dict[str, Family], seen: set[str]) -> None:
         series += "{" + ",".join(f'{label}="{content}"' for label, content in pairs) + "}"
     if series in seen:
         raise Refused(f"{series} comes a second time")
-    seen.add(series)
+    seen[series] = number
     owner = _owner(name, families)
     family = families.setdefault(owner, Family(owner))
     if family.kind == "histogram" and owner == name:
@@ -123,6 +131,51 @@ def _labels(text: str) -> Iterator[tuple[str, str]]:
         names.add(found[1])
         position = found.end()
         yield found[1], found[2]
+
+
+def _check_histogram(family: Family, lines: Mapping[str, int]) -> None:
+    for sample, fault in _faults(family):
+        raise Refused(f"line {lines[sample.series]}: {fault}")
+
+
+def _faults(histogram: Family) -> Iterator[tuple[Sample, str]]:
+    """Where the buckets of a set of labels are no cumulative counts up to infinity.
+
+    https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md#histogram
+    """
+    name = histogram.name
+    ended: set[Labels] = set()
+    for labels, samples in itertools.groupby(histogram.samples, lambda sample: _split(sample)[1]):
+        bound, count = -math.inf, 0.0
+        others: dict[str, float] = {}
+        for sample in samples:
+            if labels in ended:
+                yield sample, f"samples of {name} with the same labels do not stand together"
+            part, _, le = _split(sample)
+            if part != f"{name}_bucket":
+                others[part] = float(sample.value)
+            elif le == "NaN" or not VALUE.fullmatch(le):
+                yield sample, f"a bucket of {name} has no number in le"
+            elif float(le) <= bound:
+                yield sample, f"buckets of {name} are not in order"
+            elif not float(sample.value) >= count:  # NaN is not
+                yield sample, f"buckets of {name} do not grow"
+            else:
+                bound, count = float(le), float(sample.value)
+        if bound != math.inf:
+            yield sample, f'{name} has no bucket le="+Inf" before its end'
+        if len(others) == 1:
+            yield sample, f"{name} has one of _sum and _count, without the other"
+        if others.get(f"{name}_count", count) != count:
+            yield sample, f'{name}_count is not the bucket le="+Inf"'
+        ended.add(labels)
+
+
+def _split(sample: Sample) -> tuple[str, Labels, str]:
+    """The name of a sample, its labels without `le`, and `le`; empty when it has none."""
+    name, _, labels = sample.series.partition("{")
+    pairs = tuple(_labels(labels[:-1]))
+    return name, tuple(pair for pair in pairs if pair[0] != "le"), dict(pairs).get("le", "")
 
 
 def _owner(name: str, families: dict[str, Family]) -> str:

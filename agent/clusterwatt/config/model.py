@@ -171,6 +171,9 @@ class IpmiCollector(Collector, frozen=True):
 class TextfileCollector(Collector, frozen=True):
     """Metrics of other tools, from the files `*.prom` in a folder. They go out unchanged on our page.
 
+    Labels `job` and `instance` in them pass: Prometheus renames them to `exported_job` and
+    `exported_instance`, unless the scrape has `honor_labels`.
+
     `directory`: the folder; empty: none. `max_file_bytes`: a larger file is refused.
     `max_series`: of all files together; the file that exceeds it is refused.
     `max_age_seconds`: a file that was not written for so long is refused.
