@@ -1,7 +1,7 @@
 # What people and CI do with this repository; `make` alone lists it.
 
 PYTHON ?= python3
-LISTEN ?= 127.0.0.1:10777
+override LISTEN := $(or $(LISTEN),127.0.0.1:10777)
 FULL   ?= 0
 
 VENV := .venv
@@ -9,10 +9,16 @@ BIN  := $(VENV)/bin
 RUNNABLE := $(VENV)/made-to-run
 READY    := $(VENV)/made-to-develop
 
+# Not empty when .venv is of no use: it was made in another folder, or with another Python than is asked for.
+STALE := $(shell [ ! -e $(VENV) ] || grep -sqF '$(CURDIR)/$(VENV)/' $(BIN)/pip || echo moved)
+ifneq ($(origin PYTHON),file)
+STALE += $(shell [ "$$($(BIN)/python -V 2>&1)" = "$$($(PYTHON) -V 2>&1)" ] || echo another)
+endif
+
 LOAD_NVML := import ctypes; ctypes.CDLL("libnvidia-ml.so.1")
 
 .DEFAULT_GOAL := help
-.PHONY: help run check docs bench clean
+.PHONY: help run check docs bench clean $(if $(strip $(STALE)),$(RUNNABLE) $(READY))
 
 help: ## List the targets
 	@echo "make TARGET [PYTHON=$(PYTHON)] [LISTEN=$(LISTEN)] [FULL=1]"
@@ -42,17 +48,21 @@ clean: ## Remove what was made here: environments, caches
 $(RUNNABLE): EXTRAS :=
 $(READY): EXTRAS := [dev]
 
-# An environment that is half made, or of another Python, is made anew. The file `half-made` is there while
-# pip works: pip cannot tell what a break in the middle left behind.
+# An environment that is half made, or of another Python, or moved, is made anew. The file `half-made` is there
+# while pip works: pip cannot tell what a break in the middle left behind.
 $(RUNNABLE) $(READY): pyproject.toml
+	@[ -w . ] || { \
+	  echo "$(CURDIR) cannot be written: copy it to a folder of your own and run make there"; exit 1; }
 	@$(PYTHON) -c '' 2>/dev/null || { \
 	  echo "$(PYTHON) is missing: sudo apt-get install -y python3 python3-venv"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	  echo "$(PYTHON) is older than 3.10: sudo apt-get install -y python3.12-venv, then PYTHON=python3.12"; exit 1; }
+	  echo "$(PYTHON) is older than 3.10: name a newer one, as PYTHON=python3.11; Debian 12 and Ubuntu 22.04" \
+	    "have one"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make environments: sudo apt-get install -y $(notdir $(PYTHON))-venv"; exit 1; }
 	@version=$$($(PYTHON) -c 'import sys; print("(python %d.%d)" % sys.version_info[:2])'); \
-	if [ -e $(VENV)/half-made ] || ! $(BIN)/python -m pip --version 2>/dev/null | grep -qF "$$version"; then \
+	if [ -n "$(strip $(STALE))" ] || [ -e $(VENV)/half-made ] || \
+	    ! $(BIN)/python -m pip --version 2>/dev/null | grep -qF "$$version"; then \
 	  echo "Making $(VENV) with $(PYTHON)"; \
 	  rm -rf $(VENV); $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; \
 	fi

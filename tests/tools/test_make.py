@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,8 @@ def test_python_is_too_old(checkout: Path) -> None:
     python = stand_in(checkout, 'case "$2" in *version_info*) exit 1;; esac')
     (line,) = make_run(checkout, python)
     assert "older than 3.10" in line
-    assert "apt-get install" in line
+    assert "PYTHON=" in line
+    assert "apt-get" not in line  # no release that has such a Python offers a newer one by the same command
 
 
 def test_venv_is_missing(checkout: Path) -> None:
@@ -76,3 +79,64 @@ def test_what_an_interrupted_install_left_is_made_anew(checkout: Path) -> None:
     (checkout / ".venv" / "half-made").touch()
     python = stand_in(checkout, 'if [ "$1 $2" = "-m venv" ]; then ls .venv 2>&1; exit 1; fi')
     assert any("No such file" in line for line in make_run(checkout, python))
+
+
+def environment(checkout: Path, *, at: Path, version: str = "3.11.2") -> None:
+    """What an install leaves that was made in the folder `at`: it runs, and says what it was started as."""
+    folder = checkout / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    for name, script in {
+        "python": f'case "$1" in -V) echo Python {version};; *) exit 1;; esac',
+        "clusterwatt": 'echo "started: $*"',
+        "pip": f": {at}/.venv/bin/python",
+    }.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    (checkout / ".venv" / "made-to-run").touch()
+
+
+def started(checkout: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [MAKE, "run", *arguments], cwd=checkout, capture_output=True, text=True, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def test_an_environment_that_is_there_is_used(checkout: Path) -> None:
+    environment(checkout, at=checkout)
+    assert "started: run --listen 127.0.0.1:10777" in started(checkout)
+
+
+def test_an_empty_address_is_the_usual_one(checkout: Path) -> None:
+    environment(checkout, at=checkout)
+    assert "started: run --listen 127.0.0.1:10777" in started(checkout, "LISTEN=")
+
+
+@pytest.mark.parametrize("version", ["3.11.2", "3.13.0"])
+def test_another_python_that_is_asked_for_is_taken(checkout: Path, version: str) -> None:
+    environment(checkout, at=checkout)
+    says = f'case "$1" in -V) echo Python {version};; -m) echo made anew; exit 1;; esac'
+    said = started(checkout, f"PYTHON={stand_in(checkout, says)}")
+    assert ("made anew" in said) == (version == "3.13.0")
+    assert ("started" in said) == (version == "3.11.2")
+
+
+def test_an_environment_that_was_moved_is_made_anew(checkout: Path) -> None:
+    """Its programs begin with the path of the Python that they were made with."""
+    environment(checkout, at=checkout / "before")
+    python = stand_in(checkout, 'case "$1" in -V) echo Python 3.11.2;; -m) echo made anew; exit 1;; esac')
+    assert "made anew" in started(checkout, f"PYTHON={python}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_a_checkout_that_cannot_be_written_is_one_line() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        for name in ("Makefile", "pyproject.toml"):
+            shutil.copy(ROOT / name, folder)
+        done = subprocess.run(
+            [MAKE, "run"], cwd=folder, capture_output=True, text=True, check=False, user=65534
+        )
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("make")]
+    assert done.returncode != 0
+    assert lines == [f"{folder} cannot be written: copy it to a folder of your own and run make there"]
