@@ -25,6 +25,10 @@ APT_GET = (
     "-oDir::State::status=/var/lib/dpkg/status",
 )
 LIBRARIES = ("lib/*-linux-gnu", "usr/lib/*-linux-gnu", "usr/lib/*-linux-gnu/pulseaudio")
+FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig><dir>{root}/usr/share/fonts</dir><cachedir>{root}/var/cache/fontconfig</cachedir></fontconfig>
+"""
 TIMEOUT_S = 300
 DOES_IT_START_S = 20
 
@@ -90,8 +94,10 @@ def _write_starter(name: str, program: Program) -> None:
     libraries = [folder for pattern in LIBRARIES for folder in root.glob(pattern)]
     if libraries:
         lines.append(f"export LD_LIBRARY_PATH='{':'.join(str(folder) for folder in libraries)}'")
-    if (root / "etc/fonts/fonts.conf").exists():  # the machine has no fonts of its own
-        lines.append(f"export FONTCONFIG_SYSROOT='{root}'")
+    if (root / "etc/fonts").exists():  # the machine has no fonts of its own; without any, pages show no text
+        fonts = root / "fonts.conf"
+        fonts.write_text(FONTS.format(root=root))
+        lines.append(f"export FONTCONFIG_FILE='{fonts}'")
     lines.append(f"exec '{found}' \"$@\"")
     BIN.mkdir(exist_ok=True)
     starter = BIN / name
