@@ -91,7 +91,6 @@ TRAFFIC_FIELDS = (*gpu_pcie.TRAFFIC_FIELDS, *gpu_nvlink.TRAFFIC_FIELDS)
 OFTEN_S = 5.0
 HEALTH_S = 10.0
 SELDOM = 2  # times the cadence of what hardly ever changes
-SPREAD_S = 1.0  # between the first readings of slow parts, so that they do not all fall on one tick
 KEPT_INTERVALS = 3
 NO_TEXT = frozenset({"N/A", "[N/A]"})
 
@@ -104,22 +103,22 @@ class Part:
         every_s: float,
         read: Callable[[], Iterable[HostReading]],
         *,
-        delay_s: float = 0.0,
         phase: float = 1.0,
     ) -> None:
-        """Read first after `delay_s`, then when `phase` of an interval has gone by, then at each interval."""
+        """Read at once, then when `phase` of an interval has gone by, then at each interval.
+
+        At once, because a page on which something is still missing says that it is not offered here. The
+        phases keep what was read together at first from falling on one tick ever after.
+        """
         self._every_s = every_s
         self._read = read
-        self._delay_s = delay_s
         self._next_s = phase * every_s
-        self._due_s: float | None = None
+        self._due_s = float("-inf")
         self._read_s = float("-inf")
         self._kept: tuple[HostReading, ...] = ()
 
     def readings(self, now_s: float, tick_s: float) -> tuple[HostReading, ...]:
         """Those of the last time, taken anew when it is time; none once they are three intervals old."""
-        if self._due_s is None:
-            self._due_s = now_s + self._delay_s
         if now_s >= self._due_s - tick_s / 2:  # the tick nearest to the time
             self._due_s = now_s + self._next_s
             self._next_s = self._every_s
@@ -186,7 +185,7 @@ class GpuReader:
         return (
             *at_once,
             *(
-                Part(each_s, read, delay_s=place * SPREAD_S, phase=(place + 1) / len(spread))
+                Part(each_s, read, phase=(place + 1) / len(spread))
                 for place, (each_s, read) in enumerate(spread)
             ),
         )
@@ -206,8 +205,8 @@ class GpuReader:
             readings.extend(part.readings(now_s, self._every_s))
         readings.extend(self._at_each_tick())
         failures = device.take_failures()
-            device.lose_no_time()
         if device.answers == answers:
+            device.lose_no_time()
             # A dead GPU may refuse everything with a code that a single broken sensor has too.
             raise DeviceTrouble(
                 device_reason(device.last_refusal), "the GPU answers nothing that it is asked"
