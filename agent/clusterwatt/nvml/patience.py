@@ -10,7 +10,7 @@ from collections.abc import Hashable
 
 from clusterwatt.clock import Clock
 
-TOLERATED = 3  # bad answers in a row before the first pause: the integrals bridge as many missing readings
+TOLERATED_S = 30.0  # of trouble without a break before the first pause: a short one is to cost no reading
 FIRST_PAUSE_S = 2.0
 LONGEST_PAUSE_S = 300.0
 
@@ -20,7 +20,8 @@ class Patience:
 
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock
-        self._bad: dict[Hashable, int] = {}
+        self._since_s: dict[Hashable, float] = {}
+        self._pauses_s: dict[Hashable, float] = {}
         self._again_s: dict[Hashable, float] = {}
 
     def waits(self, quantity: Hashable) -> bool:
@@ -30,26 +31,30 @@ class Patience:
 
     @property
     def waiting(self) -> bool:
-        """Whether anything is in trouble that was asked for more than once."""
+        """Whether anything is asked for less often now."""
         return bool(self._again_s)
 
     def well(self, quantity: Hashable) -> None:
         """It has answered in time."""
-        if self._bad:
-            self._bad.pop(quantity, None)
+        if self._since_s:
+            self._since_s.pop(quantity, None)
+            self._pauses_s.pop(quantity, None)
             self._again_s.pop(quantity, None)
 
     def bad(self, quantity: Hashable) -> float:
         """It has failed or taken long; for how many seconds it is left alone now."""
-        times = self._bad[quantity] = self._bad.get(quantity, 0) + 1
-        if times <= TOLERATED or self._clock is None:
+        if self._clock is None:
             return 0.0
-        doublings = min(times - TOLERATED - 1, 16)
-        pause_s = min(FIRST_PAUSE_S * 2.0**doublings, LONGEST_PAUSE_S)
-        self._again_s[quantity] = self._clock.monotonic_s() + pause_s
+        now_s = self._clock.monotonic_s()
+        if now_s - self._since_s.setdefault(quantity, now_s) < TOLERATED_S:
+            return 0.0
+        pause_s = min(2.0 * self._pauses_s.get(quantity, FIRST_PAUSE_S / 2.0), LONGEST_PAUSE_S)
+        self._pauses_s[quantity] = pause_s
+        self._again_s[quantity] = now_s + pause_s
         return pause_s
 
     def forget(self) -> None:
         """Ask for everything again at once: the whole GPU was in trouble, not single quantities."""
-        self._bad.clear()
+        self._since_s.clear()
+        self._pauses_s.clear()
         self._again_s.clear()
