@@ -39,7 +39,7 @@ from tests.clocks import FakeClock
 
 TABLE = Path(__file__).parents[1] / "docs/FAULTS.md"
 FAULTY = simulated_uuid(1, 3)
-SETTINGS = HostSettings(1.0, 30.0, 0.1, 1.0, Simulate(profile="h100"))
+SETTINGS = HostSettings(1.0, 30.0, 0.8, 1.0, Simulate(profile="h100"))
 POWER_FIELDS, ENERGY_FIELDS = (185, 186), (83, 191)  # NVML_FI_DEV_POWER_*, *_ENERGY*
 SECONDS = 12  # long enough for values to be stale, and for the tests to be quick
 DEADLINE_S = 20.0

@@ -56,8 +56,11 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def read(path: Path) -> str:
-    """The text of a configuration file. Raises ConfigError when it cannot be read or is not text."""
+def read(path: Path, *, missing: str = "") -> str:
+    """The text of a file that the user names. Raises ConfigError when it cannot be read or is not text.
+
+    `missing`: what to do when there is no such file.
+    """
     name = str(path)
     try:
         kind = os.stat(path).st_mode
@@ -68,8 +71,8 @@ def read(path: Path) -> str:
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError as error:
-        text = f"cannot be read: {error.strerror}; `clusterwatt check-config --print-defaults` prints one to "
-        raise ConfigError([Problem(name, "", text + "begin with")]) from None
+        text = f"cannot be read: {error.strerror}" + (f"; {missing}" if missing else "")
+        raise ConfigError([Problem(name, "", text)]) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
         raise ConfigError([Problem(name, "", f"cannot be read: {reason}")]) from None

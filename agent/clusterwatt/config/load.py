@@ -34,6 +34,7 @@ SERVICE_LINK = re.compile(
 )
 FAMILIES = ("limits", "families")  # the one setting whose keys are names of another world: the catalogue's
 MAX_PROBLEMS = 50
+REMEDY = "`clusterwatt check-config --print-defaults` prints one to begin with"
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -96,7 +97,7 @@ class _Settings:
         """Take what a file sets."""
         origin = Origin(str(path), has_lines=True)
         try:
-            node = document.compose(document.read(path), origin)
+            node = document.compose(document.read(path, missing=REMEDY), origin)
         except ConfigError as error:
             self._problems += error.problems
             return
