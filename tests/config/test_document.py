@@ -44,7 +44,7 @@ def test_a_missing_file(written: Path) -> None:
 
 def test_a_pipe_is_refused_and_not_waited_for(written: Path) -> None:
     os.mkfifo(written)
-    assert refused(written) == "clusterwatt.yaml: expected a plain file; write the settings to one"
+    assert refused(written) == "clusterwatt.yaml: expected a plain file, found a pipe or device"
 
 
 def test_a_directory(written: Path) -> None:

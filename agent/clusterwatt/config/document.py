@@ -67,7 +67,7 @@ def read(path: Path, *, missing: str = "") -> str:
         if stat.S_ISDIR(kind):
             raise ConfigError([Problem(name, "", "expected a file, found a directory")])
         if not stat.S_ISREG(kind):  # a pipe would be waited for, at a reload by the whole agent
-            raise ConfigError([Problem(name, "", "expected a plain file; write the settings to one")])
+            raise ConfigError([Problem(name, "", "expected a plain file, found a pipe or device")])
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError as error:
