@@ -16,8 +16,11 @@ from typing import Any
 
 from clusterwatt.clock import Clock, next_point_s
 from clusterwatt.driver.client import DriverClient
+from clusterwatt.meters import peak, suspect
 from clusterwatt.meters.activity import ActivityMeter
+from clusterwatt.meters.deviation import DeviationMeter
 from clusterwatt.meters.energy import GpuMeter
+from clusterwatt.meters.engines import EnginesMeter
 from clusterwatt.meters.node import NodeMeter
 from clusterwatt.meters.suspect import SuspectMeter
 from clusterwatt.meters.throttle import ThrottleMeter
@@ -26,6 +29,7 @@ from clusterwatt.readings import (
     BoardPower,
     EnergyZone,
     GpuEnergy,
+    GpuEngines,
     GpuGpm,
     GpuInfo,
     GpuIntegrals,
@@ -33,6 +37,7 @@ from clusterwatt.readings import (
     GpuPcieTraffic,
     GpuPower,
     GpuPowerLimit,
+    GpuProcesses,
     GpuThrottle,
     GpuUse,
     HardwareEvent,
@@ -74,6 +79,8 @@ class Pipeline:
         self._about_agent = about_agent
         self._gpu_meter = GpuMeter()
         self._throttle_meter = ThrottleMeter()
+        self._engines_meter = EnginesMeter()
+        self._deviation_meter = DeviationMeter()
         self._activity_meter = ActivityMeter()
         self._suspect_meter = SuspectMeter()
         self._gpm_account = Account("gpm", clock)
@@ -166,7 +173,7 @@ class Pipeline:
                 parts[kind] = parts.get(kind, ()) + found
             read_s.update(dict.fromkeys(fresh, source.read_s))
         if self._driver is not None:
-            parts.update(by_type(self._from_driver(self._driver)))
+            parts.update(self._from_driver(self._driver))
         parts.update(by_type(self._measure_node(parts, read_s)))
         parts.update(by_type(self._measure_xids(parts)))
         loose: list[Reading] = list(self._about_agent())
@@ -184,26 +191,26 @@ class Pipeline:
             Snapshot(tick=self._number, wall_s=self._clock.wall_s(), monotonic_s=now_s, readings=parts)
         )
 
-    def _from_driver(self, driver: DriverClient) -> list[Reading]:
+    def _from_driver(self, driver: DriverClient) -> ByType:
         """What the driver host said, and what the GPU meters make of it."""
         parts = dict(by_type(driver.readings()))
         parts[GpuThrottle] = tuple(self._throttle_meter.measure(parts.get(GpuThrottle, ())))
-        readings = list(itertools.chain.from_iterable(parts.values()))
+        parts[GpuEngines] = tuple(self._engines_meter.measure(parts.get(GpuEngines, ())))
         measured = self._gpu_meter.measure(parts.get(GpuIntegrals, ()), parts.get(GpuPowerLimit, ()))
         activity = self._measure_activity(parts, driver.every_seconds)
         failures = driver.take_failures()
-        if failures is None:  # nothing new was said, so nothing new can have failed
-            return [*readings, *measured, *activity]
-        failed = itertools.chain(driver.gpm.take_failures(), activity)
-        return [
-            *readings,
-            *self._driver_account.without_failures(itertools.chain(failures, measured)),
-            *self._gpm_account.without_failures(failed),
-        ]
+        if failures is not None:  # else nothing new was said, so nothing new can have failed
+            measured = iter(self._driver_account.without_failures(itertools.chain(failures, measured)))
+            failed = itertools.chain(driver.gpm.take_failures(), activity)
+            activity = iter(self._gpm_account.without_failures(failed))
+        for kind, made in by_type(itertools.chain(measured, activity)).items():
+            parts[kind] = parts.get(kind, ()) + made
+        return parts
 
     def _measure_activity(self, parts: ByType, every_s: float) -> Iterator[Reading]:
         integrals, gpm = parts.get(GpuIntegrals, ()), parts.get(GpuGpm, ())
         uses = parts.get(GpuUse, ())
+        in_mig_mode = {mode.uuid for mode in parts.get(GpuMode, ()) if mode.mode == "mig" and mode.enabled}
         yield from self._activity_meter.measure(
             integrals,
             gpm,
@@ -211,9 +218,18 @@ class Pipeline:
             parts.get(GpuPcieTraffic, ()),
             every_s=every_s,
             instances={info.uuid for info in parts.get(GpuInfo, ()) if info.parent_uuid},
-            in_mig_mode={mode.uuid for mode in parts.get(GpuMode, ()) if mode.mode == "mig" and mode.enabled},
+            in_mig_mode=in_mig_mode,
         )
-        yield from self._suspect_meter.measure(integrals, gpm, uses, parts.get(GpuPower, ()), every_s=every_s)
+        yield from self._suspect_meter.measure(
+            integrals,
+            gpm,
+            uses,
+            parts.get(GpuPower, ()),
+            every_s=every_s,
+            processes=suspect.holders(parts.get(GpuProcesses, ())),
+        )
+        yield from self._deviation_meter.measure(integrals, every_s=every_s)
+        yield from peak.measure(parts.get(GpuInfo, ()), in_mig_mode)
 
     def _measure_node(self, parts: ByType, read_s: Mapping[type[Reading], float]) -> list[Reading]:
         measured = self._node_meter.measure(

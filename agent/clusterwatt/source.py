@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -28,9 +29,9 @@ ByType = Mapping[type[Reading], tuple[Any, ...]]
 
 def by_type(readings: Iterable[Reading]) -> ByType:
     """Readings in their order, parted by type."""
-    parts: dict[type[Reading], list[Reading]] = {}
+    parts: defaultdict[type[Reading], list[Reading]] = defaultdict(list)
     for reading in readings:
-        parts.setdefault(type(reading), []).append(reading)
+        parts[type(reading)].append(reading)
     return {kind: tuple(part) for kind, part in parts.items()}
 
 

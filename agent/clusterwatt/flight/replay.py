@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from clusterwatt.clock import Clock
-from clusterwatt.flight.bundle import read
+from clusterwatt.flight.bundle import Moment, read
+from clusterwatt.flight.ring import OFTEN
 from clusterwatt.readings import CollectorState, DriverInfo, GpuInfo, Network, RdmaPort, Reading
 
 # What the machine that replays has of its own; two of a kind on one page would be a riddle.
@@ -25,7 +26,8 @@ class FlightCollector:
         _, self._moments = read(path)
         self._clock = clock
         self._began_s = clock.monotonic_s()
-        self._at = 0
+        self._at = -1
+        self._shown: dict[type[Reading], list[Reading]] = {}
 
     def collect(self) -> Iterator[Reading]:
         """Readings of GPUs and driver at this time of the flight, marked as replayed."""
@@ -36,8 +38,20 @@ class FlightCollector:
         first_s = moments[0].monotonic_s
         while self._at + 1 < len(moments) and moments[self._at + 1].monotonic_s - first_s <= into_s:
             self._at += 1
-        for reading in moments[self._at].readings:
+            self._show(moments[self._at])
+        for readings in self._shown.values():
+            yield from readings
+
+    def _show(self, moment: Moment) -> None:
+        """Take a moment; what is recorded now and then stands until it comes again."""
+        for kind in OFTEN:
+            self._shown.pop(kind, None)
+        fresh: dict[type[Reading], list[Reading]] = {}
+        for reading in moment.readings:
             if isinstance(reading, GpuInfo | DriverInfo):
-                yield msgspec.structs.replace(reading, simulated="replay")
+                fresh.setdefault(type(reading), []).append(
+                    msgspec.structs.replace(reading, simulated="replay")
+                )
             elif not isinstance(reading, LIVE):
-                yield reading
+                fresh.setdefault(type(reading), []).append(reading)
+        self._shown.update(fresh)

@@ -1,4 +1,4 @@
-"""A bounded ring of readings. A minute is packed and compressed together: most readings hardly change."""
+"""A bounded ring of readings. A minute is packed and compressed together, because most hardly change."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ from clusterwatt.readings import (
     DriverInfo,
     DriverUp,
     GpuBusy,
+    GpuClock,
     GpuDown,
     GpuEnergy,
+    GpuGpm,
+    GpuMemory,
+    GpuPower,
+    GpuTemperature,
+    GpuThrottle,
     GpuUp,
+    GpuUse,
     HostReading,
     Network,
     RdmaCongestion,
@@ -32,20 +39,32 @@ LEVEL = 1  # a higher one saves a tenth and costs three times as much
 MAX_BYTES = 8 << 20
 LENGTH_BYTES = 4  # before each moment
 
-RECORDED: tuple[type[Reading], ...] = (
+# What tells how a fault came about is recorded at each tick, all else as often as it may matter.
+OFTEN: tuple[type[Reading], ...] = (
     DriverUp,
     DriverDown,
-    DriverInfo,
     GpuUp,
     GpuDown,
-    *get_args(HostReading),
-    GpuBusy,
+    GpuUse,
+    GpuGpm,
+    GpuPower,
+    GpuClock,
+    GpuTemperature,
+    GpuThrottle,
+    GpuMemory,
     GpuEnergy,
     RdmaPort,
-    RdmaError,
-    RdmaCongestion,
     Network,
     CollectorState,
+)
+NOW_AND_THEN_S = 10.0
+RECORDED: tuple[type[Reading], ...] = (
+    *OFTEN,
+    DriverInfo,
+    *(kind for kind in get_args(HostReading) if kind not in OFTEN),
+    GpuBusy,
+    RdmaError,
+    RdmaCongestion,
 )
 
 
@@ -69,11 +88,15 @@ class Ring:
         self._open = bytearray()
         self._opened_s: float | None = None
         self._newest_s = 0.0
+        self._whole_s = float("-inf")
 
     def add(self, snapshot: Snapshot) -> None:
         """Keep the readings of a snapshot that are recorded."""
         now_s = snapshot.monotonic_s
-        readings = [reading for kind in RECORDED for reading in snapshot.of(kind)]
+        often = now_s - self._whole_s < NOW_AND_THEN_S
+        if not often:
+            self._whole_s = now_s
+        readings = [reading for kind in (OFTEN if often else RECORDED) for reading in snapshot.of(kind)]
         moment = self._encoder.encode(Moment(snapshot.wall_s, now_s, readings))
         self._open += len(moment).to_bytes(LENGTH_BYTES, "little")
         self._open += moment
