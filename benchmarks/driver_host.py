@@ -24,6 +24,7 @@ from clusterwatt.driver.frames import Frame, HostSettings, read_message, write_m
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM_UP_FRAMES = 5
+MARK = "library seconds: "  # before each figure: the host's log goes the same way
 
 
 class Cost(NamedTuple):
@@ -73,7 +74,8 @@ def measure(seconds: float) -> Cost:
     last_s = take_frames(frames)
     lasted_s = time.monotonic() - started_s
     host.stdin.close()
-    per_frame_s = [float(line) for line in host.stderr.read().split()]
+    said = host.stderr.read().decode().splitlines()
+    per_frame_s = [float(line.removeprefix(MARK)) for line in said if line.startswith(MARK)]
     host.wait()
     host.stdout.close()
     host.stderr.close()
@@ -104,7 +106,7 @@ def serve() -> None:
         nonlocal used_s
         with lock:
             spent_s, used_s = used_s, 0.0
-        print(f"{spent_s:.6f}", file=sys.stderr, flush=True)
+        print(f"{MARK}{spent_s:.6f}", file=sys.stderr, flush=True)
         write_message(pipe, frame)  # type: ignore[arg-type] # passed on
 
     SimulatedLibrary._call = timed  # type: ignore[assignment,method-assign] # noqa: SLF001
