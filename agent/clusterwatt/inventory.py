@@ -36,7 +36,7 @@ from clusterwatt.collectors import (
     textfile,
     timesync,
 )
-from clusterwatt.meters import activity, node, suspect, xid
+from clusterwatt.meters import activity, deviation, node, peak, suspect, xid
 from clusterwatt.sysfs import Files
 
 Metrics = tuple[Metric, ...]
@@ -79,6 +79,8 @@ CATALOG: Metrics = (
     *gpu.METRICS,
     *activity.METRICS,
     *suspect.METRICS,
+    *peak.METRICS,
+    *deviation.METRICS,
     *xid.METRICS,
     *(metric for entry in COLLECTORS for metric in entry.metrics),
     *node.METRICS,

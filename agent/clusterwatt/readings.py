@@ -117,7 +117,10 @@ class GpuGpm(Reading, frozen=True):
 
 
 class GpuEngines(Reading, frozen=True):
-    """Use of the video engines in the driver's last sample period; `ofa` is optical flow."""
+    """Use of the video engines in the driver's last sample period; `ofa` is optical flow.
+
+    The seconds are sums since `since_s`, the monotonic time at which the driver host began to watch this GPU.
+    """
 
     gpu: str
     uuid: str
@@ -125,6 +128,11 @@ class GpuEngines(Reading, frozen=True):
     decoder_ratio: float | None = None
     jpeg_ratio: float | None = None
     ofa_ratio: float | None = None
+    since_s: float = 0.0
+    encoder_busy_seconds: float | None = None
+    decoder_busy_seconds: float | None = None
+    jpeg_busy_seconds: float | None = None
+    ofa_busy_seconds: float | None = None
 
 
 class GpuMemory(Reading, frozen=True):
@@ -146,6 +154,14 @@ class GpuPower(Reading, frozen=True):
     scope: str
     kind: str
     power_watts: float
+
+
+class GpuPowerProfile(Reading, frozen=True):
+    """A workload power profile in force; `none`: the GPU has profiles, and none is."""
+
+    gpu: str
+    uuid: str
+    profile: str
 
 
 class GpuPowerLimit(Reading, frozen=True):
@@ -200,6 +216,15 @@ class GpuClockMax(Reading, frozen=True):
     uuid: str
     domain: str
     max_hertz: float
+
+
+class GpuFan(Reading, frozen=True):
+    """Speed of a fan as a share of its highest; the driver may state more than 1."""
+
+    gpu: str
+    uuid: str
+    fan: str
+    speed_ratio: float
 
 
 class GpuPerformanceState(Reading, frozen=True):
@@ -459,6 +484,15 @@ class GpuVgpuLicense(Reading, frozen=True):
     licensed: float
 
 
+class GpuProcesses(Reading, frozen=True):
+    """Processes that hold the GPU. type: compute, graphics, mps."""
+
+    gpu: str
+    uuid: str
+    type: str
+    processes: float
+
+
 HostReading = (
     GpuInfo
     | GpuUse
@@ -467,12 +501,14 @@ HostReading = (
     | GpuEngines
     | GpuMemory
     | GpuPower
+    | GpuPowerProfile
     | GpuPowerLimit
     | GpuTemperature
     | GpuTemperatureLimit
     | GpuTemperatureMargin
     | GpuClock
     | GpuClockMax
+    | GpuFan
     | GpuPerformanceState
     | GpuThrottle
     | GpuEccErrors
@@ -500,6 +536,7 @@ HostReading = (
     | GpuFabricInfo
     | GpuBoard
     | GpuVgpuLicense
+    | GpuProcesses
 )
 
 
@@ -601,6 +638,23 @@ class GpuUtilizationSuspect(Reading, frozen=True):
     gpu: str
     uuid: str
     suspect: float
+
+
+class GpuPeak(Reading, frozen=True):
+    """Dense peak of a model. precision: bf16, fp16, tf32, fp8, fp4, fp32, fp64_tensor."""
+
+    gpu: str
+    uuid: str
+    precision: str
+    flops: float
+
+
+class GpuEnergyDeviation(Reading, frozen=True):
+    """Energy by the driver's counter over energy by its power readings, in the last ten minutes."""
+
+    gpu: str
+    uuid: str
+    deviation_ratio: float
 
 
 class GpuEnergy(Reading, frozen=True):
@@ -1120,6 +1174,12 @@ class AgentProcess(Reading, frozen=True):
     process: str
     cpu_seconds: float
     memory_bytes: float
+
+
+class HostPids(Reading, frozen=True):
+    """1: the agent sees the node's own process ids, which are those that the driver knows."""
+
+    visible: float
 
 
 class SeriesCount(Reading, frozen=True):

@@ -19,7 +19,8 @@ def series(name: str, *labels: Iterable[str]) -> set[Series]:
 
 
 ENGINES = {
-    engine: series(f"gpu_{engine}_utilization_ratio") for engine in ("encoder", "decoder", "jpeg", "ofa")
+    engine: series(f"gpu_{engine}_utilization_ratio") | series(f"gpu_{engine}_busy_seconds_total")
+    for engine in ("encoder", "decoder", "jpeg", "ofa")
 }
 EVERY_CARD = (
     series("gpu_info")
@@ -124,6 +125,7 @@ ROWS = (
 BANKS = series("gpu_row_remap_banks", ["max", "high", "partial", "low", "none"])
 PAGES = series("gpu_retired_pages_total", ["single_bit", "double_bit"]) | series("gpu_retired_pages_pending")
 REPAIR = series("gpu_repair_pending", ["channel", "tpc"])
+FAN = series("gpu_fan_speed_ratio", ["0"])
 MIG = series("gpu_mode_enabled", ["mig"])
 FABRIC = series("gpu_fabric_info") | series(
     "gpu_fabric_state", ["not_supported", "not_started", "in_progress", "completed"]
@@ -162,7 +164,7 @@ OFFERED = {
     "b200": HOPPER | nvlink(18, "recovery", "symbol"),
     "l40s": AVERAGE | ECC | SRAM | ROWS | BANKS | REPAIR,
     "t4": CORE_LIMITS | ECC | PAGES,
-    "rtx4080": AVERAGE | CORE_LIMITS,
+    "rtx4080": AVERAGE | CORE_LIMITS | FAN,
 }
 
 

@@ -1,4 +1,4 @@
-"""Brand, InfoROM, vGPU licence, video engines and CRC errors of NVLink, on simulated cards."""
+"""Brand, InfoROM, vGPU licence, and CRC errors of NVLink, on simulated cards."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import pynvml
 import pytest
 
 from clusterwatt.collectors.gpu_board import board, vgpu_license
-from clusterwatt.collectors.gpu_engines import engines
 from clusterwatt.collectors.gpu_nvlink import crc_errors
 from clusterwatt.nvml import constants
-from clusterwatt.readings import GpuBoard, GpuEngines, GpuNvlinkCrc, GpuVgpuLicense
+from clusterwatt.readings import GpuBoard, GpuNvlinkCrc, GpuVgpuLicense
 from tests.nvml.drivers import Bench
 
 
@@ -34,11 +33,6 @@ def test_numbers_are_those_of_the_binding() -> None:
 def test_the_licence_of_a_vgpu(licensed: bool | None, expected: float) -> None:
     device = Bench("h100", vgpu_licensed=licensed).open().device()
     assert list(vgpu_license(device)) == [GpuVgpuLicense("0", device.uuid, expected)]
-
-
-def test_video_engines_that_the_card_has() -> None:
-    device = Bench("h100").open().device()
-    assert list(engines(device)) == [GpuEngines("0", device.uuid, 0.0, 0.0, 0.0, 0.0)]
 
 
 def test_crc_errors_are_told_apart_before_hopper() -> None:

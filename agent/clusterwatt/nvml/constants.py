@@ -99,6 +99,34 @@ ARCHITECTURES = {
     13: "rubin",
 }
 
+POWER_PROFILES = {
+    0: "max_p",
+    1: "max_q",
+    2: "compute",
+    3: "memory_bound",
+    4: "network",
+    5: "balanced",
+    6: "llm_inference",
+    7: "llm_training",
+    8: "rbm",
+    9: "dcpcie",
+    10: "hmma_sparse",
+    11: "hmma_dense",
+    12: "sync_balanced",
+    13: "hpc",
+    14: "mig",
+    15: "max_q_1",
+    16: "network_bound",
+    17: "high_throughput_inference",
+    18: "medium_throughput_inference",
+    19: "low_latency_inference",
+    20: "training",
+    21: "inference",
+    22: "max_q_2",
+    23: "max_q_3",
+    24: "low_priority_background",
+}
+
 BRANDS = {
     1: "Quadro",
     2: "Tesla",

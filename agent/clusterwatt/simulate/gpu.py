@@ -61,6 +61,7 @@ class Gpu:
         self.pci_domain, self.pci_bus = board // 8, 0x18 + 0x1A * (board % 8)
         self.pci_bus_id = f"{self.pci_domain:08X}:{self.pci_bus:02X}:00.0"
         self.power_limit_w = card.power_limit_w
+        self.power_profiles: tuple[int, ...] | None = None  # NVML_POWER_PROFILE_*, those in force
         self.health = Health()
         self.mig_enabled = False
         self.mig_devices: list[MigDevice] = []

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from clusterwatt.simulate.nvml import SimulatedLibrary
 
 CAPABILITIES_V1 = ADDRESSING_V1 = 0x01000008
+CURRENT_PROFILES_V1 = 0x01000064
 _VGPU = 1  # NVML_GRID_LICENSE_FEATURE_CODE_VGPU
 
 
@@ -71,11 +72,21 @@ def addressing_mode(gpu: Gpu, mode: Filled) -> None:
     mode.value = 0  # NVML_DEVICE_ADDRESSING_MODE_NONE
 
 
-@on_gpu("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", since=570)
 @on_gpu("nvmlDeviceWorkloadPowerProfileGetProfilesInfo", since=570)
 def workload_power_profiles(gpu: Gpu, profiles: Filled) -> None:
     """Stated as N/A by every board seen, B200 included."""
     raise Refused(NOT_SUPPORTED)
+
+
+@on_gpu("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", since=570)
+def current_power_profiles(gpu: Gpu, profiles: Filled) -> None:
+    """N/A as well, unless a test has given the board profiles."""
+    check_version(profiles, CURRENT_PROFILES_V1)
+    if gpu.power_profiles is None:
+        raise Refused(NOT_SUPPORTED)
+    for number in gpu.power_profiles:
+        for mask in (profiles.requestedProfilesMask, profiles.enforcedProfilesMask):
+            mask.mask[number // 32] |= 1 << number % 32
 
 
 @on_field(UNSIGNED_INT, 251, since=590)
