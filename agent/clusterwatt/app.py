@@ -33,6 +33,7 @@ from clusterwatt.flight.recorder import Recorder
 from clusterwatt.flight.replay import FlightCollector
 from clusterwatt.inventory import CATALOG, COLLECTORS
 from clusterwatt.log import configure as configure_log
+from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml import bundle
 from clusterwatt.nvml.bundle import BundleError
 from clusterwatt.pipeline import Pipeline
@@ -207,7 +208,11 @@ class Agent:
         if replays_flight(config):
             path = Path(config.simulate.replay_file)
             yield "flight", CollectorSettings(), partial(FlightCollector, path, self._clock)
-        yield "agent", CollectorSettings(every_seconds=AGENT_EVERY_S), self._agent_collector
+        yield (
+            "agent",
+            CollectorSettings(every_seconds=AGENT_EVERY_S),
+            partial(self._agent_collector, config.node.root),
+        )
 
     def _dcgm_page(self, config: Config) -> DcgmPage | None:
         """The page of dcgm-exporter's names, the one that there is when nothing of it changes."""
@@ -222,8 +227,10 @@ class Agent:
             self._dcgm = DcgmPage(settings, wanted, platform.node())
         return self._dcgm
 
-    def _agent_collector(self) -> Collector:
-        return selfstats.AgentCollector(lambda: None if self.driver is None else self.driver.pid)
+    def _agent_collector(self, root: str) -> Collector:
+        return selfstats.AgentCollector(
+            lambda: None if self.driver is None else self.driver.pid, NodePids(root)
+        )
 
 
 def host_settings(config: Config) -> HostSettings:
@@ -239,6 +246,7 @@ def host_settings(config: Config) -> HostSettings:
         release_file=driver.release_file,
         log_level=config.log.level,
         log_format=config.log.format,
+        root=config.node.root if config.simulate.label == "false" else "",
     )
 
 

@@ -9,7 +9,17 @@ from clusterwatt.catalog import Level, Metric
 
 # Where a family stands on the page: the first area that one of its prefixes fits.
 AREAS: Mapping[str, tuple[str, ...]] = {
-    "Agent": ("agent_", "build_", "collector_", "config_", "driver_host_", "http_", "series", "textfile_"),
+    "Agent": (
+        "agent_",
+        "build_",
+        "collector_",
+        "config_",
+        "driver_host_",
+        "host_pids_",
+        "http_",
+        "series",
+        "textfile_",
+    ),
     "GPUs": ("gpu_", "nvswitch_"),
     "Driver": ("driver_", "gpus_"),
     "Network": ("network_", "bond_"),

@@ -10,6 +10,7 @@ import psutil
 
 from clusterwatt import __version__
 from clusterwatt.catalog import CORE, FULL, STANDARD, Table
+from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.call_times import BUCKETS
 from clusterwatt.readings import (
     AgentProcess,
@@ -21,6 +22,7 @@ from clusterwatt.readings import (
     ConnectionsRefused,
     DriverCallDuration,
     DriverHost,
+    HostPids,
     Reading,
     SeriesCount,
     SeriesDropped,
@@ -33,6 +35,7 @@ ERRORS = Table(CollectorErrors, labels=("collector", "reason"))
 HOST = Table(DriverHost)
 CALLS = Table(DriverCallDuration, labels=("call",))
 PROCESS = Table(AgentProcess, labels=("process",))
+PIDS = Table(HostPids)
 SERIES = Table(SeriesCount)
 DROPPED = Table(SeriesDropped, labels=("table",))
 REFUSED = Table(ConnectionsRefused, labels=("reason",))
@@ -83,12 +86,18 @@ METRICS = (
         "agent_cpu_seconds_total", "CPU time of the agent's own processes, user and system.", "cpu_seconds"
     ),
     PROCESS.gauge("agent_memory_bytes", "Resident memory of the agent's own processes.", "memory_bytes"),
+    PIDS.gauge(
+        "host_pids_visible",
+        "0: the agent does not see the host's process ids, so processes on GPUs are not attributed.",
+        "visible",
+        STANDARD,
+    ),
     SERIES.gauge("series", "Series on the page that was rendered last.", "series"),
     DROPPED.counter("series_dropped_total", "Rows that a limit kept off the page.", "dropped", CORE),
     REFUSED.counter(
         "http_connections_refused_total",
-        "Connections closed without an answer: max_connections (of settings), no_descriptors (of the system), "
-        "busy (the request waited too long).",
+        "Connections closed without an answer: max_connections (of settings), no_descriptors (of the "
+        "system), busy (the request waited too long).",
         "connections",
         STANDARD,
     ),
@@ -110,18 +119,20 @@ def build_info() -> BuildInfo:
 
 
 class AgentCollector:
-    """CPU time and memory of the agent's processes. The host's may end at any time."""
+    """CPU time and memory of the agent's processes, and which it sees. The host's may end at any time."""
 
     name = "agent"
 
-    def __init__(self, driver_host_pid: Callable[[], int | None]) -> None:
+    def __init__(self, driver_host_pid: Callable[[], int | None], pids: NodePids) -> None:
         self._own = psutil.Process()
         self._driver_host_pid = driver_host_pid
         self._driver_host: psutil.Process | None = None
+        self._pids = pids
 
     def collect(self) -> Iterator[Reading]:
-        """One reading for each process that runs."""
+        """One reading for each process that runs, and whether the node's are seen."""
         yield self._cost("agent", self._own)
+        yield HostPids(visible=float(self._pids.visible()))
         pid = self._driver_host_pid()
         if pid is None:
             return

@@ -47,6 +47,7 @@ EVERY_CARD = (
     | series("gpu_pcie_link_width")
     | series("gpu_pcie_link_generation_max")
     | series("gpu_pcie_link_width_max")
+    | series("gpu_processes", ["compute", "graphics", "mps"])
     | series(
         "gpu_pcie_errors_total",
         [

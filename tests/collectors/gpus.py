@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from clusterwatt.collectors.gpu import METRICS, GpuReader
+from clusterwatt.node_pids import NodePids
 from clusterwatt.readings import Failure, HostReading, Reading
 from clusterwatt.simulate.work import Cycle, Flat, Signals, Tenant
 from tests.collectors.cards import Series
@@ -26,13 +27,19 @@ class Watch:
     """A reader of one GPU of a simulated driver, called on each tick."""
 
     def __init__(
-        self, bench: Bench, index: int = 0, *, every_seconds: float = 1.0, slow_seconds: float = 30.0
+        self,
+        bench: Bench,
+        index: int = 0,
+        *,
+        every_seconds: float = 1.0,
+        slow_seconds: float = 30.0,
+        pids: NodePids | None = None,
     ) -> None:
         self.bench = bench
         self.device = bench.device(index)
         self.every_seconds = every_seconds
         self.reader = GpuReader(
-            self.device, bench.clock, every_seconds=every_seconds, slow_seconds=slow_seconds
+            self.device, bench.clock, every_seconds=every_seconds, slow_seconds=slow_seconds, pids=pids
         )
         self.failures: list[Failure] = []
 

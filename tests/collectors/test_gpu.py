@@ -55,7 +55,9 @@ BROUGHT_BY = {
         "gpu_pcie_errors_total",
         "gpu_nvlink_link_errors_total",
         "gpu_jpeg_utilization_ratio",
+        "gpu_jpeg_busy_seconds_total",
         "gpu_ofa_utilization_ratio",
+        "gpu_ofa_busy_seconds_total",
     },
     535: {"gpu_sram_threshold_exceeded"},
     550: {"gpu_pcie_receive_bytes_total", "gpu_pcie_transmit_bytes_total"},
@@ -205,6 +207,8 @@ COSTS: dict[str, set[Series]] = {
     "nvmlDeviceGetDecoderUtilization": ENGINES["decoder"],
     "nvmlDeviceGetJpgUtilization": ENGINES["jpeg"],
     "nvmlDeviceGetOfaUtilization": ENGINES["ofa"],
+    "nvmlDeviceGetComputeRunningProcesses_v3": series("gpu_processes", ["compute"]),
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": series("gpu_processes", ["mps"]),
     f"{FIELDS}/74": series("gpu_throttle_seconds_total", ["sw_power_cap"]),
     f"{FIELDS}/78": series("gpu_throttle_seconds_total", ["low_utilization"]),
     f"{FIELDS}/82": MEMORY_TEMPERATURE,
@@ -225,6 +229,8 @@ FALLBACKS: dict[str, set[Series]] = {
     "nvmlDeviceGetMemoryInfo_v2": MEMORY_V1,
     "nvmlDeviceGetTemperatureV": CORE_TEMPERATURE,
     "nvmlDeviceGetPerformanceState": STATE,
+    "nvmlDeviceGetComputeRunningProcesses_v3": series("gpu_processes", ["compute"]),
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": series("gpu_processes", ["mps"]),
     "nvmlDeviceGetMemoryErrorCounter": series(
         "gpu_ecc_errors_total", ["corrected", "uncorrected"], ["volatile", "aggregate"], ["all"]
     ),

@@ -173,6 +173,7 @@ ON_EVERY_CARD = {
     "gpu_bar1_used_bytes",
     "gpu_bar1_total_bytes",
     "gpu_ecc_errors_total",
+    "gpu_processes",
 }
 WITH_GPM = {
     "gpu_activity_seconds_total",

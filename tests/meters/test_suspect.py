@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clusterwatt.meters.suspect import SuspectMeter
-from clusterwatt.readings import GpuGpm, GpuIntegrals, GpuPower, GpuUse
+from clusterwatt.meters.suspect import SuspectMeter, holders
+from clusterwatt.readings import GpuGpm, GpuIntegrals, GpuPower, GpuProcesses, GpuUse
 
 A = "GPU-aaaaaaaa-0000-0000-0000-00000000000a"
 TEN_MINUTES = 600
@@ -143,6 +143,15 @@ def test_nothing_is_said_without_power_or_process_list(watts: float | None, proc
     bench = Bench()
     without_gpm(bench, 60, 0.0, watts, processes)
     assert without_gpm(bench, 1200, 1.0, watts, processes) is None
+
+
+def test_a_gpu_is_held_by_processes_of_every_type_and_not_known_free_without_those_that_compute() -> None:
+    def of(uuid: str, kind: str, processes: float) -> GpuProcesses:
+        return GpuProcesses("0", uuid, kind, processes)
+
+    assert holders([of(A, "compute", 0.0), of(A, "graphics", 1.0), of(A, "mps", 2.0)]) == {A: 3.0}
+    assert holders([of(A, "compute", 0.0)]) == {A: 0.0}
+    assert holders([of(A, "graphics", 0.0)]) == {}
 
 
 def test_a_floor_that_was_never_seen_is_not_guessed() -> None:

@@ -60,6 +60,9 @@ def test_field_values_and_samples_lie_in_memory_as_the_binding_has_them() -> Non
     sample.sampleValue.ullVal = 2
     assert values.SAMPLE.size == ctypes.sizeof(sample)
     assert values.SAMPLE.unpack(bytes(sample)) == (1, (2).to_bytes(8, "little"))
+    process = pynvml.c_nvmlProcessInfo_v2_t(1, 2, 3, 4)
+    assert values.PROCESS.size == ctypes.sizeof(process) == ctypes.sizeof(pynvml.c_nvmlProcessInfo_v3_t)
+    assert values.PROCESS.unpack(bytes(process)) == (1, 2, 3, 4)
     metric = pynvml.c_nvmlGpmMetric_t(1, 2, 0.5)
     assert values.METRIC.size == ctypes.sizeof(metric)
     assert values.METRIC.unpack(bytes(metric)) == (1, 2, 0.5)

@@ -21,10 +21,12 @@ from clusterwatt.collectors import (
     gpu_pcie,
     gpu_power,
     gpu_power_profile,
+    gpu_processes,
     gpu_temperature,
     gpu_throttle,
     gpu_use,
 )
+from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.constants import ARCHITECTURES
 from clusterwatt.nvml.errors import DeviceTrouble, device_reason
 from clusterwatt.nvml.session import Device
@@ -86,6 +88,7 @@ METRICS = (
     *gpu_pcie.METRICS,
     *gpu_nvlink.METRICS,
     *gpu_fabric.METRICS,
+    *gpu_processes.METRICS,
 )
 
 # The two families are not asked for in one call: on GB200 ECC fields have come back empty beside counters of
@@ -137,9 +140,20 @@ class Part:
 
 
 class GpuReader:
-    """Reads one GPU, once each tick. `slow_seconds` is the cadence of what hardly ever changes."""
+    """Reads one GPU, once each tick. `slow_seconds` is the cadence of what hardly ever changes.
 
-    def __init__(self, device: Device, clock: Clock, *, every_seconds: float, slow_seconds: float) -> None:
+    `pids`: as in `gpu_processes.ProcessLists`.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        clock: Clock,
+        *,
+        every_seconds: float,
+        slow_seconds: float,
+        pids: NodePids | None = None,
+    ) -> None:
         self._device = device
         self._clock = clock
         self._every_s = every_seconds
@@ -150,6 +164,7 @@ class GpuReader:
         self._temperatures = gpu_temperature.Temperatures(device)
         self._throttle = gpu_throttle.Throttle(device, clock, every_seconds)
         self._pcie = gpu_pcie.PcieTraffic(device)
+        self._processes = gpu_processes.ProcessLists(device, pids)
         self._state_fields = (*STATE_FIELDS, *self._throttle.fields)
         self._parts = self._slow_parts(every_seconds, slow_seconds)
 
@@ -185,6 +200,9 @@ class GpuReader:
             (SELDOM * slow_s, partial(gpu_nvlink.crc_errors, device)),
             (SELDOM * slow_s, partial(gpu_board.board, device)),
             (SELDOM * slow_s, partial(gpu_board.vgpu_license, device)),
+            (slow_s, partial(self._processes.count, "compute")),
+            (SELDOM * slow_s, partial(self._processes.count, "graphics")),
+            (SELDOM * slow_s, partial(self._processes.count, "mps")),
             (SELDOM * slow_s, gpu_fans.Fans(device).read),
             (SELDOM * slow_s, partial(gpu_power_profile.power_profile, device)),
         )

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from clusterwatt.clock import Clock
-from clusterwatt.collectors import gpu_pcie, gpu_use
+from clusterwatt.collectors import gpu_pcie, gpu_processes, gpu_use
 from clusterwatt.collectors.gpu import OFTEN_S, Part, identity
+from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.constants import ECC_UNCORRECTED, ECC_VOLATILE, LOCATION_SRAM
 from clusterwatt.nvml.errors import DeviceTrouble
 from clusterwatt.nvml.session import Device
@@ -48,7 +49,14 @@ class Instance:
     """One MIG instance. `making` as in `InstancePass`."""
 
     def __init__(
-        self, device: Device, board: Device, clock: Clock, making: int, every_s: float, slow_s: float
+        self,
+        device: Device,
+        board: Device,
+        clock: Clock,
+        making: int,
+        every_s: float,
+        slow_s: float,
+        pids: NodePids | None = None,
     ) -> None:
         self.device = device
         self.making = making
@@ -57,11 +65,13 @@ class Instance:
         self._clock = clock
         self._every_s = every_s
         self._since_s = clock.monotonic_s()
+        processes = gpu_processes.ProcessLists(device, pids, whole=False)
         self._parts = (
             Part(slow_s, partial(instance_identity, device, board)),
             Part(max(every_s, OFTEN_S), partial(gpu_use.memory, device)),
             Part(slow_s, partial(gpu_pcie.bar1, device)),
             Part(slow_s, partial(ecc_errors, device)),
+            *(Part(slow_s, partial(processes.count, kind)) for kind in gpu_processes.KINDS),
         )
 
     def move_to(self, gpu: str) -> None:
@@ -100,11 +110,20 @@ class Instance:
 class Instances:
     """All instances of a board. Everything here is called by the board's own thread."""
 
-    def __init__(self, board: Device, clock: Clock, *, every_seconds: float, slow_seconds: float) -> None:
+    def __init__(
+        self,
+        board: Device,
+        clock: Clock,
+        *,
+        every_seconds: float,
+        slow_seconds: float,
+        pids: NodePids | None = None,
+    ) -> None:
         self._board = board
         self._clock = clock
         self._every_s = every_seconds
         self._slow_s = slow_seconds
+        self._pids = pids
         self._mode = False
         self._look_at_s = float("-inf")
         self._instances: dict[str, Instance] = {}
@@ -186,6 +205,7 @@ class Instances:
             self._makings[uuid],
             self._every_s,
             self._slow_s,
+            self._pids,
         )
 
 

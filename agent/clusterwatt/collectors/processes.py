@@ -15,6 +15,7 @@ import msgspec
 
 from clusterwatt.catalog import Table
 from clusterwatt.clock import Clock
+from clusterwatt.node_pids import FLAGS, PF_KTHREAD
 from clusterwatt.readings import BlockedProcesses, Reading
 from clusterwatt.sysfs import Files, raise_unless_not_offered
 
@@ -23,9 +24,9 @@ STATUS_BYTES = 8192
 SWITCHES = re.compile(rb"^voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 
 # Fields of the stat line behind the command's closing parenthesis.
-STATE, FLAGS, START_TIME = 0, 6, 19
+STATE, START_TIME = 0, 19
 # A kernel thread may sleep so for ever by design. A frozen task shows the same state (include/linux/sched.h).
-PF_KTHREAD, PF_FROZEN = 0x0020_0000, 0x0001_0000
+PF_FROZEN = 0x0001_0000
 
 BLOCKED = Table(BlockedProcesses)
 METRICS = (

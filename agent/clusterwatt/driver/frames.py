@@ -23,7 +23,8 @@ MAX_MESSAGE_BYTES = 16 << 20  # a frame of 8 GPUs is 20 kB; more is not a frame
 class HostSettings(msgspec.Struct, frozen=True):
     """What the host needs to know; times in seconds.
 
-    GPUs that `release_file` lists are not read; that the host has to leave, it is told otherwise.
+    GPUs that `release_file` lists are not read; that the host has to leave, it is told otherwise. `root` is
+    that of the node's processes; empty where the driver's are not among them, as with a simulated one.
     """
 
     every_seconds: float
@@ -35,6 +36,7 @@ class HostSettings(msgspec.Struct, frozen=True):
     log_format: str = "logfmt"
     release_file: str = ""
     gpm: bool = True
+    root: str = ""
 
 
 class DriverState(msgspec.Struct, frozen=True, array_like=True):

@@ -39,6 +39,7 @@ from clusterwatt.driver.frames import (
 from clusterwatt.driver.gpm_host import GpmPart
 from clusterwatt.driver.holding import ReleaseFlag
 from clusterwatt.log import configure
+from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.call_times import CallTime, CallTimes
 from clusterwatt.nvml.errors import DeviceTrouble, DriverError, DriverUnavailable, GenerationOver
 from clusterwatt.nvml.gpm import Target
@@ -325,8 +326,9 @@ class Host:
             if device.uuid not in self._slots:
                 clock, every_s = self._clock, self._settings.every_seconds
                 slow_s = self._settings.slow_seconds
-                reader = GpuReader(device, clock, every_seconds=every_s, slow_seconds=slow_s)
-                instances = Instances(device, clock, every_seconds=every_s, slow_seconds=slow_s)
+                pids = NodePids(self._settings.root) if self._settings.root else None
+                reader = GpuReader(device, clock, every_seconds=every_s, slow_seconds=slow_s, pids=pids)
+                instances = Instances(device, clock, every_seconds=every_s, slow_seconds=slow_s, pids=pids)
                 self._slots[device.uuid] = Slot(device, reader, instances, clock)
         present = {device.uuid for device in found.devices}
         for uuid, slot in self._slots.items():

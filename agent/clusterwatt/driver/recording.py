@@ -55,9 +55,6 @@ EXTRA = (
     "nvmlDeviceGetSupportedEventTypes",
     "nvmlDeviceGetTotalEnergyConsumption",
     "nvmlDeviceGetVirtualizationMode",
-    "nvmlDeviceGetComputeRunningProcesses",
-    "nvmlDeviceGetGraphicsRunningProcesses",
-    "nvmlDeviceGetMPSComputeRunningProcesses",
 )
 
 

@@ -14,6 +14,7 @@ from clusterwatt.readings import (
     GpuGpm,
     GpuIntegrals,
     GpuPower,
+    GpuProcesses,
     GpuUse,
     GpuUtilizationSuspect,
 )
@@ -88,6 +89,17 @@ class Watch:
         if processes is None or watts is None or self._floor_watts is None:
             return None
         return watts <= self._floor_watts * ABOVE_FLOOR
+
+
+def holders(lists: Iterable[GpuProcesses]) -> dict[str, float]:
+    """How many processes of any type hold each GPU, by UUID, where the driver lists those that compute."""
+    counts: dict[str, float] = {}
+    known: set[str] = set()
+    for each in lists:
+        counts[each.uuid] = counts.get(each.uuid, 0.0) + each.processes
+        if each.type == "compute":
+            known.add(each.uuid)
+    return {uuid: counts[uuid] for uuid in known}
 
 
 class SuspectMeter:

@@ -38,7 +38,7 @@ from clusterwatt.nvml.errors import (
     ruling,
 )
 from clusterwatt.nvml.patience import Patience
-from clusterwatt.nvml.values import FieldBatch, samples
+from clusterwatt.nvml.values import FieldBatch, Process, processes, samples
 from clusterwatt.readings import Failure
 
 log = logging.getLogger("clusterwatt.nvml")
@@ -46,6 +46,11 @@ log = logging.getLogger("clusterwatt.nvml")
 SAMPLES_AT_ONCE = 256  # the ring buffers hold about 100
 MOST_SAMPLES = 1 << 16
 MOST_BATCHES = 64
+
+PROCESSES_AT_ONCE = 64
+MOST_PROCESSES = 1 << 14
+# r535 has written entries of 32 bytes in place of 24, without a new version: the buffer must hold those too.
+PROCESS_ROOM = 2
 
 EVENT_WAIT = "nvmlEventSetWait_v2"  # lasts as long as nothing happens: its time says nothing of the driver
 
@@ -261,6 +266,8 @@ class Device:
         self._known_fields: set[int] = set()
         self._batches: dict[tuple[Field, ...], FieldBatch] = {}
         self._sample_buffers: dict[int, Any] = {}
+        self._process_buffer: Any = None
+        self._process_places = PROCESSES_AT_ONCE
         self._patience = session.patience()
         self._last_failure: Failure | None = None
 
@@ -335,6 +342,20 @@ class Device:
             ("nvmlDeviceGetSamples", kind), lambda: self._samples(kind, since_us)
         )
         return answer if answer and answer.values else None
+
+    def processes(self, kind: str) -> tuple[Process, ...] | None:
+        """The driver's list of processes: Compute, Graphics, MPSCompute. None and raises as `ask`.
+
+        What it says has to be checked (`collectors.gpu_processes`): drivers have filled lists with nonsense.
+        """
+        for version in ("_v3", "_v2"):  # since R510, since R460
+            function = f"nvmlDeviceGet{kind}RunningProcesses{version}"
+            answer: tuple[Process, ...] | None = self._asked(
+                (function,), functools.partial(self._processes, function)
+            )
+            if answer is not None or not self.lacks(function):
+                return answer
+        return None
 
     def take_failures(self) -> list[Failure]:
         """Failures since the last call; while something is left out because it keeps failing, that it is."""
@@ -469,6 +490,22 @@ class Device:
         new = [(stamp, value) for stamp, value in found if stamp > since_us and value is not None]
         newest_us = max((stamp for stamp, _ in new), default=since_us)
         return Samples(tuple(value for _, value in new), newest_us)
+
+    def _processes(self, function: str) -> tuple[Process, ...]:
+        # As for samples: the binding would ask for the size first.
+        while True:
+            if self._process_buffer is None:
+                kind = pynvml.c_nvmlProcessInfo_v2_t * (PROCESS_ROOM * self._process_places)
+                self._process_buffer = kind()
+            count = ctypes.c_uint(self._process_places)
+            try:
+                self._session.raw_call(function, self.handle, ctypes.byref(count), self._process_buffer)
+                break
+            except Refused as refused:
+                if refused.code != INSUFFICIENT_SIZE or self._process_places >= MOST_PROCESSES:
+                    raise
+                self._process_places, self._process_buffer = self._process_places * 2, None
+        return tuple(processes(self._process_buffer, min(count.value, self._process_places)))
 
 
 def member_bytes(structure: Any, name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Field values, samples, GPM metrics as they lie in memory: `nvmlFieldValue_t` and others of nvml.h.
+"""Field values, samples, processes, GPM metrics as they lie in memory: `nvmlFieldValue_t` and so on (nvml.h).
 
 Some hundred of them are read each second. The binding's classes run Python code at every look at a member,
 which made them the largest part of the cost; here a whole array is unpacked at once. A test holds the layout
@@ -11,7 +11,7 @@ import ctypes
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from clusterwatt.nvml.constants import FIELD_MEMORY_TEMPERATURE, Field
 
@@ -19,6 +19,8 @@ from clusterwatt.nvml.constants import FIELD_MEMORY_TEMPERATURE, Field
 FIELD = struct.Struct("=IIqqII8s")
 # timeStamp, sampleValue
 SAMPLE = struct.Struct("=Q8s")
+# pid, usedGpuMemory, gpuInstanceId, computeInstanceId
+PROCESS = struct.Struct("=I4xQII")
 # metricId, nvmlReturn, value; then three pointers to texts
 METRIC = struct.Struct("=IId24x")
 
@@ -30,6 +32,15 @@ UNION = tuple(struct.Struct(f"={letter}") for letter in "dIQQqiH")
 # "Not available" is all ones in the width of the value.
 NOT_AVAILABLE = {UNSIGNED_INT: 0xFFFFFFFF, UNSIGNED_LONG: (1 << 64) - 1, UNSIGNED_LONG_LONG: (1 << 64) - 1}
 LAST_UNTYPED_FIELD = 31  # NVML does not set the value type of ids 1 to 31: unsigned, 64 bits
+
+
+class Process(NamedTuple):
+    """A line of a process list. None: the driver does not tell, or the process is in no instance of MIG."""
+
+    pid: int
+    used_bytes: int | None
+    gpu_instance: int | None
+    compute_instance: int | None
 
 
 class FieldBatch:
@@ -89,6 +100,18 @@ def samples(array: Any, count: int, value_type: int) -> Iterator[tuple[int, floa
     for place in range(count):
         stamp, union = SAMPLE.unpack_from(array, place * SAMPLE.size)
         yield stamp, union_value(union, value_type)
+
+
+def processes(array: Any, count: int) -> Iterator[Process]:
+    """Each line of a process list; all ones say that there is nothing to say."""
+    for place in range(count):
+        pid, used_bytes, gpu_instance, compute_instance = PROCESS.unpack_from(array, place * PROCESS.size)
+        yield Process(
+            pid,
+            None if used_bytes == NOT_AVAILABLE[UNSIGNED_LONG_LONG] else used_bytes,
+            None if gpu_instance == NOT_AVAILABLE[UNSIGNED_INT] else gpu_instance,
+            None if compute_instance == NOT_AVAILABLE[UNSIGNED_INT] else compute_instance,
+        )
 
 
 def union_value(union: bytes, value_type: int) -> float | None:

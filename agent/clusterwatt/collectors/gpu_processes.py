@@ -1,0 +1,100 @@
+"""Processes on a GPU, by the driver's lists (nvml.h, nvmlDeviceGetComputeRunningProcesses and the like).
+
+They are counted; which processes they are stays here. The lists are not taken at their word. Drivers of the
+branch 535 wrote entries of another size than they had said, so that process ids and sizes changed places
+(XuehaiPan/nvitop#75, wookayin/gpustat#157). An entry without a process is dropped and counted as a failure; a
+process that ends just then may be among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from clusterwatt.catalog import FULL, STANDARD, LevelBy, Table
+from clusterwatt.node_pids import NodePids
+from clusterwatt.nvml.constants import MEMORY_V2
+from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.values import Process
+from clusterwatt.readings import Failure, GpuProcesses
+
+PROCESSES = Table(GpuProcesses, labels=("gpu", "uuid", "type"))
+METRICS = (
+    PROCESSES.gauge(
+        "gpu_processes",
+        "Processes that hold the GPU; on a board in MIG mode those of each instance only.",
+        "processes",
+        by=LevelBy("type", {"compute": STANDARD, "graphics": FULL, "mps": FULL}),
+    ),
+)
+
+KINDS: Mapping[str, str] = {"compute": "Compute", "graphics": "Graphics", "mps": "MPSCompute"}
+
+
+class ProcessLists:
+    """The process lists of one GPU or MIG instance.
+
+    `pids`: the processes of the node; None where the driver's are not among them, as with a simulated one.
+    """
+
+    def __init__(self, device: Device, pids: NodePids | None, *, whole: bool = True) -> None:
+        self._device = device
+        self._pids = pids
+        self._whole = whole
+        self._total_bytes: int | None = None
+
+    def count(self, kind: str) -> Iterator[GpuProcesses]:
+        """How many processes of a kind there are: compute, graphics, mps.
+
+        A board in MIG mode has none of its own, and lists those of its instances to the privileged only.
+        """
+        device = self._device
+        if self._whole and _in_mig_mode(device):
+            return
+        listed = self.listed(kind)
+        if listed is not None:
+            yield GpuProcesses(gpu=device.gpu, uuid=device.uuid, type=kind, processes=float(len(listed)))
+
+    def listed(self, kind: str) -> list[Process] | None:
+        """The processes of a kind that can be; None when the driver does not tell.
+
+        Without the host's PID namespace an empty list says nothing: the driver leaves out what the agent may
+        not see (NVIDIA/nvidia-docker#179).
+        """
+        entries = self._device.processes(KINDS[kind])
+        if entries is None:
+            return None
+        host_pids = self._pids if self._pids is not None and self._pids.visible() else None
+        if not entries and self._pids is not None and host_pids is None:
+            return None
+        return list(self._plausible(entries, host_pids))
+
+    def _plausible(self, entries: Iterable[Process], host_pids: NodePids | None) -> Iterator[Process]:
+        for entry in entries:
+            if entry.pid == 0:
+                self._fail("an entry has no process id")
+            elif host_pids is not None and not host_pids.exists(entry.pid):
+                self._fail("an entry is of a process that does not exist")
+            elif entry.used_bytes is not None and entry.used_bytes > self._most_bytes():
+                self._fail("a process holds more memory than there is")
+                yield entry._replace(used_bytes=None)
+            else:
+                yield entry
+
+    def _fail(self, what: str) -> None:
+        self._device.failures.append(
+            Failure(item=self._device.uuid, reason="inconsistent_list", detail=f"process list: {what}")
+        )
+
+    def _most_bytes(self) -> float:
+        """Memory of the device; without end while it is not known."""
+        if self._total_bytes is None:
+            memory = self._device.ask_first(
+                ("nvmlDeviceGetMemoryInfo", MEMORY_V2), ("nvmlDeviceGetMemoryInfo",)
+            )
+            self._total_bytes = None if memory is None else int(memory.total)
+        return float("inf") if self._total_bytes is None else float(self._total_bytes)
+
+
+def _in_mig_mode(device: Device) -> bool:
+    mode = device.ask("nvmlDeviceGetMigMode")
+    return bool(mode and mode[0])
