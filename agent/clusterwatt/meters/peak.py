@@ -12,7 +12,7 @@ PEAK = Table(GpuPeak, labels=("gpu", "uuid", "precision"))
 METRICS = (
     PEAK.gauge(
         "gpu_peak_flops",
-        "Dense peak of the model by its data sheet, in floating-point operations per second.",
+        "Dense peak of the model by published figures, in floating-point operations per second.",
         "flops",
         by=LevelBy(
             "precision",

@@ -1,0 +1,69 @@
+"""From the driver to the snapshot: peaks, seconds of video engines, and counter against power readings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from clusterwatt.config.model import Simulate
+from clusterwatt.driver.frames import HostSettings
+from clusterwatt.driver.host import Host
+from clusterwatt.nvml.session import Session
+from clusterwatt.readings import GpuEnergyDeviation, GpuEngines, GpuPeak
+from clusterwatt.simulate.nvml import uninstall
+from tests.driver.test_gpm_on_the_page import PATIENT_S, Node
+
+ENCODER = "nvmlDeviceGetEncoderUtilization"
+
+
+NodeOf = Callable[..., Node]
+
+
+@pytest.fixture
+def node_of() -> Iterator[NodeOf]:
+    made: list[Node] = []
+
+    def make(card: str = "h100", gpus: int = 1) -> Node:
+        made.append(Node(card, gpus))
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.host.close()
+    uninstall()
+
+
+def test_counter_and_power_readings_of_a_good_gpu_agree(node_of: NodeOf) -> None:
+    node = node_of().tick(100)
+    assert node.of(GpuEnergyDeviation) is None
+    found = node.tick(60).of(GpuEnergyDeviation)
+    assert found.deviation_ratio == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_sensor_that_states_too_little_shows(node_of: NodeOf) -> None:
+    node = node_of("a100")
+    node.faults.change("nvmlDeviceGetFieldValues", 100_000, field=186)  # mW
+    found = node.tick(160).of(GpuEnergyDeviation)
+    assert found.deviation_ratio > 1.2
+
+
+def test_seconds_of_an_engine_go_on_in_the_next_driver_host(node_of: NodeOf) -> None:
+    node = node_of()
+    node.faults.change(ENCODER, [50, 166_000])
+    before = node.tick(35).of(GpuEngines).encoder_busy_seconds
+    assert 10.0 <= before <= 17.5
+    node.host.close()
+    settings = HostSettings(1.0, 30.0, PATIENT_S, 5.0, Simulate(profile="h100"))
+    node.host = Host(settings, Session(simulated=True, clock=node.clock), node.clock)
+    after = node.tick(35).of(GpuEngines).encoder_busy_seconds
+    assert before + 10.0 <= after <= before + 17.5
+
+
+def test_a_board_that_is_cut_into_instances_has_no_peak(node_of: NodeOf) -> None:
+    node = node_of(gpus=2).tick(2)
+    assert node.of(GpuPeak, 0).flops == node.of(GpuPeak, 1).flops == 989.5e12
+    node.library.configure_mig(0, ["3g.40gb"])
+    node.tick(70)
+    assert node.of(GpuPeak, 0) is None
+    assert {reading.uuid for reading in node.snapshots[-1].of(GpuPeak)} == {node.of(GpuPeak, 1).uuid}
