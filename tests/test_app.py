@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from clusterwatt import sdnotify
-from clusterwatt.app import Agent, StartError, check_root
+from clusterwatt.app import Agent, StartError, check_root, host_settings
 from clusterwatt.clock import SystemClock
 from clusterwatt.config.model import (
     Collector,
@@ -26,7 +26,8 @@ from clusterwatt.config.model import (
     Node,
     Simulate,
 )
-from clusterwatt.readings import CollectorDuration, ConfigReload, CpuTime, NodeFamily, Snapshot
+from clusterwatt.readings import CollectorDuration, ConfigReload, CpuTime, HostPids, NodeFamily, Snapshot
+from tests.machines import ROOTS, put
 
 NO_GPU = Collectors(gpu=GpuCollector(enabled=False))
 
@@ -106,6 +107,22 @@ def test_a_refused_reload_leaves_everything_as_it_was_and_shows(agent: Agent, tm
     snapshot = tick(agent)
     assert snapshot.of(CpuTime)
     assert snapshot.of(ConfigReload) == (ConfigReload(success=0.0),)
+
+
+def test_g08_a_root_tells_whether_the_hosts_pids_are_seen(agent: Agent, tmp_path: Path) -> None:
+    put(tmp_path, "/proc/stat", "cpu 1 1 1 1\n")
+    put(tmp_path, "/proc/1/stat", "1 (agent) S 0 1 1 0 -1 4194560 0 0 0 0 0 0\n")
+    agent.apply(Config(collectors=NO_GPU, node=Node(root=str(tmp_path))))
+    assert tick(agent).of(HostPids) == (HostPids(0.0),)
+    agent.apply(Config(collectors=NO_GPU, node=Node(root=str(ROOTS / "h100-ib"))))
+    assert tick(agent).of(HostPids) == (HostPids(1.0),)
+
+
+def test_the_driver_host_looks_for_processes_below_the_root_unless_they_are_made_up() -> None:
+    mounted = Node(root="/host")
+    assert host_settings(Config(node=mounted)).root == "/host"
+    assert host_settings(Config(node=mounted, simulate=Simulate(profile="h100"))).root == ""
+    assert host_settings(Config(node=mounted, simulate=Simulate(replay_file="x.zip"))).root == ""
 
 
 def test_reloads_leak_no_descriptors_and_no_threads(agent: Agent) -> None:

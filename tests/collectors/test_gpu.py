@@ -397,6 +397,7 @@ def test_g12_without_the_second_version_the_first_one_is_read_and_the_reserve_is
     bench.faults.change(
         "nvmlDeviceGetMemoryInfo", {"total": 25_769_803_776, "used": 356_515_840, "free": 25_413_287_936}
     )
+    bench.library.gpu(0).listed = []
     watch = Watch(bench)
     watch.read()
     memory = only(GpuMemory, watch.tick())

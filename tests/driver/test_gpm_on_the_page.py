@@ -28,6 +28,7 @@ from clusterwatt.readings import (
     Reading,
     Snapshot,
 )
+from clusterwatt.simulate.gpu import ProcessEntry
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
 from tests.clocks import FakeClock
 
@@ -178,6 +179,17 @@ def test_a_utilisation_that_sticks_at_full_is_suspect_on_its_gpu_alone(node_of: 
     node.faults.clear()
     node.tick()
     assert node.suspect(2) == 0.0
+
+
+def test_without_gpm_a_stuck_utilisation_is_suspect_while_no_process_holds_the_gpu(node_of: NodeOf) -> None:
+    node = node_of("a100", gpus=4).tick(5)
+    free = node.library.gpu(3)
+    node.faults.change(UTILIZATION, {"gpu": 100, "memory": 0}, gpu=3)
+    node.tick(602)
+    assert node.suspect(3) == 1.0
+    free.listed = [ProcessEntry(4711, 1 << 30, kind="mps")]
+    node.tick(61)  # the list is read each minute
+    assert node.suspect(3) == 0.0
 
 
 def test_a_driver_that_counts_no_pcie_bytes_has_them_from_gpm(node_of: NodeOf) -> None:
