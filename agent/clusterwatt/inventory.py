@@ -72,8 +72,8 @@ COLLECTORS = (
     Entry("textfile", textfile.METRICS, textfile.TextfileCollector),
 )
 
-# What the agent says of itself comes first: the limit of the page cuts at the end, and the counter of what was
-# cut must not be among that.
+# What the agent says of itself comes first: the limit of the page cuts at the end, and the counter of what
+# was cut must not be among that.
 CATALOG: Metrics = (
     *selfstats.METRICS,
     *gpu.METRICS,

@@ -985,7 +985,7 @@ class LustreMount(Reading, frozen=True):
 
 
 class LustreOperation(Reading, frozen=True):
-    """Calls on a Lustre mount and their time, which old clients do not measure. operation: see NfsOperation."""
+    """Calls on a Lustre mount; old clients do not measure their time. operation: see NfsOperation."""
 
     mountpoint: str
     operation: str
@@ -1085,8 +1085,8 @@ class EnergyZone(Reading, frozen=True):
 class BoardPower(Reading, frozen=True):
     """A power sensor on the board. kind: average, instant.
 
-    scope: platform (the whole node), module (a superchip, with its GPU), socket (a Grace CPU with its memory),
-    rail (part of a socket), other. A scope contains those named after it: they are not to be added up.
+    scope: platform (the whole node), module (a superchip, with its GPU), socket (a Grace CPU with its
+    memory), rail (part of a socket), other. A scope contains those named after it: they are not to be added up.
     """
 
     sensor: str
@@ -1209,7 +1209,7 @@ class ConfigReload(Reading, frozen=True):
 
 
 class TextFile(Reading, frozen=True):
-    """A text file of another tool: when it was written, and how often it was refused. refused: 1 = now, too."""
+    """A text file of another tool: when it was written, how often it was refused. refused: 1 = also now."""
 
     file: str
     last_modified_timestamp_seconds: float
@@ -1218,7 +1218,7 @@ class TextFile(Reading, frozen=True):
 
 
 class TextFamily(Reading, frozen=True):
-    """A family out of text files. kind: as in `# TYPE`, or untyped. samples: whole lines, ready for the page."""
+    """A family out of text files. kind: as in `# TYPE`, or untyped. samples: whole lines for the page."""
 
     name: str
     kind: str
@@ -1230,7 +1230,7 @@ class TextFamily(Reading, frozen=True):
 
 
 class NodeFamily(Reading, frozen=True):
-    """A family as node_exporter has it. kind: counter, gauge, untyped. A sample: label values, and its value."""
+    """A family as node_exporter has it. kind: counter, gauge, untyped. A sample: label values and value."""
 
     name: str
     kind: str
