@@ -1086,7 +1086,8 @@ class BoardPower(Reading, frozen=True):
     """A power sensor on the board. kind: average, instant.
 
     scope: platform (the whole node), module (a superchip, with its GPU), socket (a Grace CPU with its
-    memory), rail (part of a socket), other. A scope contains those named after it: they are not to be added up.
+    memory), rail (part of a socket), other. A scope contains those named after it: they are not to be added
+    up.
     """
 
     sensor: str
