@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +29,11 @@ def others() -> dict[str, Path]:
     return found
 
 
+def ends(found: Mapping[str, Path]) -> dict[str, Path]:
+    """The oldest and the newest of them: what breaks on one in between breaks on an end as well, mostly."""
+    return {version: found[version] for version in sorted(found, key=_minor)[:: max(1, len(found) - 1)]}
+
+
 def environment(version: str, python: Path) -> Path:
     """The interpreter of `.venv-<version>`, with the agent and what its unit tests need installed.
 
@@ -43,6 +48,10 @@ def environment(version: str, python: Path) -> Path:
         _quietly(folder / "bin/python", "-m", "pip", "install", "--no-compile", "-e", f"{ROOT}[test]")
         stamp.write_text(state)
     return folder / "bin/python"
+
+
+def _minor(version: str) -> int:
+    return int(version.partition(".")[2])
 
 
 def _candidates(version: str) -> Iterator[Path]:
