@@ -74,7 +74,8 @@ def read(path: Path, *, missing: str = "") -> str:
         text = f"cannot be read: {error.strerror}" + (f"; {missing}" if missing else "")
         raise ConfigError([Problem(name, "", text)]) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        # Interpreters word the ValueError in their own ways.
+        reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "embedded null byte"
         raise ConfigError([Problem(name, "", f"cannot be read: {reason}")]) from None
     if len(content) > MAX_FILE_BYTES:
         raise ConfigError([Problem(name, "", f"larger than {MAX_FILE_BYTES} bytes")])
