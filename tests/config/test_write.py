@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -22,7 +23,7 @@ configurations = st.builds(
     lambda number, whole, truth, mounts, text, families: {
         "collectors": {"gpu": {"enabled": truth}, "filesystem": {"network_mounts": mounts}},
         "driver": {"deadline_seconds": number},
-        "node": {"root": "/" + text, "gpus_expected": whole},
+        "node": {"root": os.path.realpath("/" + text), "gpus_expected": whole},  # as it is loaded
         "limits": {"families": families},
     },
     st.floats(1e-9, 86_400),
