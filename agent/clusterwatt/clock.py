@@ -6,6 +6,7 @@ import math
 import time
 from typing import Protocol
 
+STALE_INTERVALS = 3  # a reading older than so many of its own intervals leaves the page
 EARLY = 0.1  # of a cadence: a tick that comes a little early is still this one
 
 

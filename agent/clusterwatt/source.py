@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from clusterwatt.clock import EARLY, Clock, next_point_s
+from clusterwatt.clock import EARLY, STALE_INTERVALS, Clock, next_point_s
 from clusterwatt.collectors import Closing, Collector
 from clusterwatt.log import ChangeLog
 from clusterwatt.readings import (
@@ -22,7 +22,6 @@ from clusterwatt.worker import Outcome, Worker
 
 log = logging.getLogger("clusterwatt.collectors")
 
-STALE_INTERVALS = 3
 
 ByType = Mapping[type[Reading], tuple[Any, ...]]
 
@@ -115,7 +114,6 @@ class Source:
         self._born_s = clock.monotonic_s()
         self._next_s = self._born_s
         self._newest: tuple[float, ByType] | None = None
-        self._failing = False
 
     def start(self, now_s: float, answered: Callable[[], None]) -> bool:
         """Start a pass if one is due and none is outstanding; `answered` is called on the source's thread."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from clusterwatt.catalog import Table
-from clusterwatt.clock import Clock
+from clusterwatt.clock import STALE_INTERVALS, Clock
 from clusterwatt.collectors import (
     gpu_board,
     gpu_clocks,
@@ -98,7 +98,6 @@ TRAFFIC_FIELDS = (*gpu_pcie.TRAFFIC_FIELDS, *gpu_nvlink.TRAFFIC_FIELDS)
 OFTEN_S = 5.0
 HEALTH_S = 10.0
 SELDOM = 2  # times the cadence of what hardly ever changes
-KEPT_INTERVALS = 3
 NO_TEXT = frozenset({"N/A", "[N/A]"})
 
 
@@ -132,7 +131,7 @@ class Part:
             fresh = tuple(self._read())
             if fresh:
                 self._kept, self._read_s = fresh, now_s
-        return self._kept if now_s - self._read_s <= KEPT_INTERVALS * self._every_s else ()
+        return self._kept if now_s - self._read_s <= STALE_INTERVALS * self._every_s else ()
 
     def forget(self) -> None:
         """Drop what is kept and take it anew at the next tick."""

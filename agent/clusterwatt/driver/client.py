@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from clusterwatt.clock import Clock
+from clusterwatt.clock import STALE_INTERVALS, Clock
 from clusterwatt.config.model import Driver
 from clusterwatt.driver.call_totals import CallTotals
 from clusterwatt.driver.frames import DeviceFrame, Frame, HostSettings, read_message, write_message
@@ -42,7 +42,6 @@ from clusterwatt.readings import (
 log = logging.getLogger("clusterwatt.driver")
 
 HOST_COMMAND = (sys.executable, "-m", "clusterwatt.driver.host")
-STALE_INTERVALS = 3
 NOT_ALLOWED = "permission"  # of the agreed reasons the one that says: nothing is wrong, we may not ask
 
 
@@ -284,6 +283,7 @@ class DriverClient:
         """
         self._gpus_expected = gpus_expected
         self._supervision.use(driver)
+        self.gpm.use(settings.every_seconds, settings.deadline_seconds)
         before, self._settings = self._settings, settings
         if self._process is not None and before != settings:
             self._end_reason = "restarting"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator
 
+from clusterwatt.clock import STALE_INTERVALS
 from clusterwatt.driver.frames import Frame, GpmFrame
 from clusterwatt.readings import CollectorState, Failure
 
 NAME = "gpm"
-STALE_INTERVALS = 3
 
 
 class GpmState:
@@ -17,11 +17,15 @@ class GpmState:
 
     def __init__(self, born_s: float, every_seconds: float, deadline_seconds: float) -> None:
         self._last_good_s = born_s
-        self._stale_s = STALE_INTERVALS * every_seconds
-        self._deadline_s = deadline_seconds
+        self.use(every_seconds, deadline_seconds)
         self._frame: tuple[float, GpmFrame] | None = None
         self._offered: bool | None = None
         self._failures: collections.deque[Failure] = collections.deque(maxlen=1000)
+
+    def use(self, every_seconds: float, deadline_seconds: float) -> None:
+        """Go on by another cadence."""
+        self._stale_s = STALE_INTERVALS * every_seconds
+        self._deadline_s = deadline_seconds
 
     def heard(self, frame: Frame) -> None:
         """Take what a frame says of GPM."""

@@ -94,12 +94,6 @@ def write(path: Path, manifest: Manifest, lines: Iterable[bytes]) -> None:
         raise BundleError(f"{path}: the bundle cannot be written: {error.strerror}") from None
 
 
-def read_manifest(path: Path) -> Manifest:
-    """What a bundle says of itself; its calls are only looked at. Raises BundleError."""
-    with _opened(path) as archive:
-        return _manifest(path, archive)
-
-
 def read(path: Path) -> Bundle:
     """A whole bundle. Raises BundleError."""
     with _opened(path) as archive:
