@@ -16,7 +16,9 @@ from tests.expose.reference import ReferenceRenderer
 
 from clusterwatt.catalog import STANDARD, Metric, Table
 from clusterwatt.expose.render import Renderer
-from clusterwatt.readings import GpuInfo, GpuMemory, Network, RdmaError, Snapshot
+from clusterwatt.readings.gpu import GpuInfo, GpuMemory
+from clusterwatt.readings.network import Network, RdmaError
+from clusterwatt.readings.snapshot import Snapshot
 
 GPU_LABELS = ("gpu", "uuid")
 LIMIT = 100_000

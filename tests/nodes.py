@@ -23,7 +23,10 @@ from clusterwatt.expose.render import Page, Renderer
 from clusterwatt.inventory import CATALOG, COLLECTORS
 from clusterwatt.nvml.session import Session
 from clusterwatt.pipeline import Pipeline
-from clusterwatt.readings import BuildInfo, ConfigReload, Failure, NodeFamily, Reading, Snapshot
+from clusterwatt.readings.agent import BuildInfo, ConfigReload
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.node_exporter import NodeFamily
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
 from clusterwatt.source import Account, Source, by_type
 from clusterwatt.sysfs import Files

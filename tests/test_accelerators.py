@@ -13,7 +13,7 @@ import yaml
 from clusterwatt.accelerators import peak_flops, row_of
 from clusterwatt.catalog import FULL, STANDARD
 from clusterwatt.meters import peak
-from clusterwatt.readings import GpuInfo
+from clusterwatt.readings.gpu import GpuInfo
 
 
 @pytest.fixture(scope="module")

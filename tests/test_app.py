@@ -26,7 +26,10 @@ from clusterwatt.config.model import (
     Node,
     Simulate,
 )
-from clusterwatt.readings import CollectorDuration, ConfigReload, CpuTime, HostPids, NodeFamily, Snapshot
+from clusterwatt.readings.agent import CollectorDuration, ConfigReload, HostPids
+from clusterwatt.readings.host import CpuTime
+from clusterwatt.readings.node_exporter import NodeFamily
+from clusterwatt.readings.snapshot import Snapshot
 from tests.machines import ROOTS, put
 
 NO_GPU = Collectors(gpu=GpuCollector(enabled=False))

@@ -9,7 +9,8 @@ import pytest
 from clusterwatt import metrics_page
 from clusterwatt.catalog import CORE, FULL, STANDARD, LevelBy, Table
 from clusterwatt.inventory import CATALOG
-from clusterwatt.readings import Bond, GpuClock, NetworkInfo
+from clusterwatt.readings.gpu import GpuClock
+from clusterwatt.readings.network import Bond, NetworkInfo
 
 DOCS = Path(__file__).parents[1] / "docs"
 

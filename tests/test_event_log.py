@@ -9,7 +9,7 @@ import pytest
 
 from clusterwatt.event_log import MOST_LINES, EventLog
 from clusterwatt.log import LogfmtFormatter
-from clusterwatt.readings import HardwareEvent
+from clusterwatt.readings.gpu_measured import HardwareEvent
 from tests.clocks import FakeClock
 
 LOST = HardwareEvent(

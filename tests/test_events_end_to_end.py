@@ -16,17 +16,11 @@ import pytest
 from clusterwatt.app import Agent
 from clusterwatt.clock import SystemClock
 from clusterwatt.config.model import Config, Limits, Node, Simulate
-from clusterwatt.readings import (
-    CollectorState,
-    GpuInfo,
-    GpuUp,
-    GpuXid,
-    GpuXids,
-    HardwareEvent,
-    KernelLog,
-    Snapshot,
-    SwitchSxid,
-)
+from clusterwatt.readings.agent import CollectorState
+from clusterwatt.readings.gpu import GpuInfo
+from clusterwatt.readings.gpu_measured import GpuUp, GpuXid, GpuXids, HardwareEvent, SwitchSxid
+from clusterwatt.readings.kernel_log import KernelLog
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.nvml import simulated_uuid
 from tests.machines import put
 

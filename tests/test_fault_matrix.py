@@ -17,20 +17,11 @@ from clusterwatt.driver.frames import Frame, HostSettings
 from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
 from clusterwatt.pipeline import Pipeline
-from clusterwatt.readings import (
-    CollectorErrors,
-    CollectorState,
-    CpuTime,
-    DriverDown,
-    DriverUp,
-    GpuDown,
-    GpuEnergy,
-    GpuMemory,
-    GpuPower,
-    GpuTemperature,
-    GpuUp,
-    Snapshot,
-)
+from clusterwatt.readings.agent import CollectorErrors, CollectorState
+from clusterwatt.readings.gpu import GpuMemory, GpuPower, GpuTemperature
+from clusterwatt.readings.gpu_measured import DriverDown, DriverUp, GpuDown, GpuEnergy, GpuUp
+from clusterwatt.readings.host import CpuTime
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.faults import Faults
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
 from clusterwatt.source import Account, Source

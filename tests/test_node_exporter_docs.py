@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from clusterwatt.expose.node_exporter import render
-from clusterwatt.readings import Failure, Filesystem, FilesystemProbe, Reading, TextFile
+from clusterwatt.readings.agent import TextFile
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.storage import Filesystem, FilesystemProbe
 from clusterwatt.source import by_type
 from tests.differences import FAMILY, Differences, rows
 from tests.e2e.page import Page

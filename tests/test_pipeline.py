@@ -11,7 +11,10 @@ import pytest
 
 from clusterwatt.clock import SystemClock
 from clusterwatt.pipeline import Pipeline
-from clusterwatt.readings import CollectorErrors, CollectorState, Failure, Load, Memory, Reading, Snapshot
+from clusterwatt.readings.agent import CollectorErrors, CollectorState
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.host import Load, Memory
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.source import Account, Source
 from tests.clocks import FakeClock
 

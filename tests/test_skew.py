@@ -21,7 +21,8 @@ from clusterwatt.collectors.rdma import RdmaCollector
 from clusterwatt.config.model import EthernetCollector as EthernetSettings
 from clusterwatt.config.model import RdmaCollector as RdmaSettings
 from clusterwatt.pipeline import Pipeline
-from clusterwatt.readings import Reading, Snapshot
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.source import Account, Source
 from clusterwatt.sysfs import Files
 

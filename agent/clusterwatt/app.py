@@ -37,7 +37,10 @@ from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml import bundle
 from clusterwatt.nvml.bundle import BundleError
 from clusterwatt.pipeline import Pipeline
-from clusterwatt.readings import ConfigReload, DriverUp, Reading, Snapshot
+from clusterwatt.readings.agent import ConfigReload
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu_measured import DriverUp
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.source import Account, Source
 from clusterwatt.sysfs import Files
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from clusterwatt.readings import Reading
+from clusterwatt.readings.base import Reading
 
 PREFIX = "clusterwatt_"
 

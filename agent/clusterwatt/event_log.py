@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from clusterwatt.clock import Clock
-from clusterwatt.readings import HardwareEvent
+from clusterwatt.readings.gpu_measured import HardwareEvent
 
 log = logging.getLogger("clusterwatt.events")
 

@@ -25,10 +25,8 @@ from clusterwatt.meters.node import NodeMeter
 from clusterwatt.meters.suspect import SuspectMeter
 from clusterwatt.meters.throttle import ThrottleMeter
 from clusterwatt.meters.xid import XidMeter
-from clusterwatt.readings import (
-    BoardPower,
-    EnergyZone,
-    GpuEnergy,
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import (
     GpuEngines,
     GpuGpm,
     GpuInfo,
@@ -40,13 +38,11 @@ from clusterwatt.readings import (
     GpuProcesses,
     GpuThrottle,
     GpuUse,
-    HardwareEvent,
-    KernelLog,
-    KernelSxid,
-    KernelXid,
-    Reading,
-    Snapshot,
 )
+from clusterwatt.readings.gpu_measured import GpuEnergy, HardwareEvent
+from clusterwatt.readings.host import BoardPower, EnergyZone
+from clusterwatt.readings.kernel_log import KernelLog, KernelSxid, KernelXid
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.source import Account, ByType, Source, by_type
 from clusterwatt.worker import Countdown
 

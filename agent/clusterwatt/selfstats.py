@@ -12,7 +12,7 @@ from clusterwatt import __version__
 from clusterwatt.catalog import CORE, FULL, STANDARD, Table
 from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.call_times import BUCKETS
-from clusterwatt.readings import (
+from clusterwatt.readings.agent import (
     AgentProcess,
     BuildInfo,
     CollectorDuration,
@@ -23,10 +23,10 @@ from clusterwatt.readings import (
     DriverCallDuration,
     DriverHost,
     HostPids,
-    Reading,
     SeriesCount,
     SeriesDropped,
 )
+from clusterwatt.readings.base import Reading
 
 BUILD = Table(BuildInfo, labels=("version", "revision", "python"))
 STATE = Table(CollectorState, labels=("collector",))

@@ -11,13 +11,8 @@ from typing import Any
 from clusterwatt.clock import EARLY, STALE_INTERVALS, Clock, next_point_s
 from clusterwatt.collectors import Closing, Collector
 from clusterwatt.log import ChangeLog
-from clusterwatt.readings import (
-    CollectorDuration,
-    CollectorErrors,
-    CollectorState,
-    Failure,
-    Reading,
-)
+from clusterwatt.readings.agent import CollectorDuration, CollectorErrors, CollectorState
+from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.worker import Outcome, Worker
 
 log = logging.getLogger("clusterwatt.collectors")

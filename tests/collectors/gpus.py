@@ -7,7 +7,8 @@ from typing import Any
 
 from clusterwatt.collectors.gpu import METRICS, GpuReader
 from clusterwatt.node_pids import NodePids
-from clusterwatt.readings import Failure, HostReading, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.gpu import HostReading
 from clusterwatt.simulate.work import Cycle, Flat, Signals, Tenant
 from tests.collectors.cards import Series
 from tests.nvml.drivers import Bench

@@ -10,7 +10,7 @@ import pytest
 from clusterwatt.catalog import faults
 from clusterwatt.collectors import cpu
 from clusterwatt.collectors.cpu import CpuCollector
-from clusterwatt.readings import CpuCount, CpuTime
+from clusterwatt.readings.host import CpuCount, CpuTime
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 from tests.machines import capture, machine, put

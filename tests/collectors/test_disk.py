@@ -12,7 +12,8 @@ from clusterwatt.catalog import faults
 from clusterwatt.collectors import disk, md
 from clusterwatt.collectors.disk import DiskCollector, transport
 from clusterwatt.config.model import DiskCollector as Settings
-from clusterwatt.readings import Disk, DiskInfo, Failure, MdArray, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.storage import Disk, DiskInfo, MdArray
 from clusterwatt.sysfs import LISTING_SECONDS, Files
 from tests.clocks import FakeClock
 from tests.machines import capture, machine, put

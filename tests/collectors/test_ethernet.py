@@ -11,7 +11,8 @@ import pytest
 from clusterwatt.catalog import Level, Metric, faults
 from clusterwatt.collectors.ethernet import METRICS, EthernetCollector
 from clusterwatt.config.model import EthernetCollector as Settings
-from clusterwatt.readings import Bond, Failure, Network, NetworkInfo, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.network import Bond, Network, NetworkInfo
 from clusterwatt.sysfs import LISTING_SECONDS, Files
 from tests.clocks import FakeClock
 from tests.collectors.faulty import FaultyReads

@@ -19,7 +19,8 @@ from clusterwatt.collectors.ethtool import (
     numbers,
     statistics_of,
 )
-from clusterwatt.readings import Failure, NetworkPause, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.network import NetworkPause
 from clusterwatt.sysfs import Files
 from tests.machines import machine
 

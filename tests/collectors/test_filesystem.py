@@ -16,7 +16,8 @@ from clusterwatt.catalog import faults
 from clusterwatt.collectors import filesystem
 from clusterwatt.collectors.filesystem import FilesystemCollector
 from clusterwatt.config.model import FilesystemCollector as Settings
-from clusterwatt.readings import Failure, Filesystem, FilesystemProbe, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.storage import Filesystem, FilesystemProbe
 from clusterwatt.source import Account, Source
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock

@@ -8,7 +8,7 @@ import pytest
 from clusterwatt.collectors.gpu_board import board, vgpu_license
 from clusterwatt.collectors.gpu_nvlink import crc_errors
 from clusterwatt.nvml import constants
-from clusterwatt.readings import GpuBoard, GpuNvlinkCrc, GpuVgpuLicense
+from clusterwatt.readings.gpu import GpuBoard, GpuNvlinkCrc, GpuVgpuLicense
 from tests.nvml.drivers import Bench
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterwatt.collectors.gpu_engines import Engines
-from clusterwatt.readings import GpuEngines
+from clusterwatt.readings.gpu import GpuEngines
 from tests.nvml.drivers import Bench
 
 ENCODER = "nvmlDeviceGetEncoderUtilization"

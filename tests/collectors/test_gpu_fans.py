@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from clusterwatt.collectors.gpu_fans import Fans
-from clusterwatt.readings import GpuFan
+from clusterwatt.readings.gpu import GpuFan
 from tests.nvml.drivers import Bench
 
 SPEED = "nvmlDeviceGetFanSpeed_v2"

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from clusterwatt.collectors.gpu_integrals import Integral
-from clusterwatt.readings import GpuIntegrals, GpuPower
+from clusterwatt.readings.gpu import GpuIntegrals, GpuPower
 from clusterwatt.simulate.work import Cycle, Flat, mean
 from tests.collectors.gpus import Everywhere, Watch, only
 from tests.nvml.drivers import Bench

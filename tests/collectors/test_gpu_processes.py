@@ -10,7 +10,7 @@ from clusterwatt.collectors.gpu_processes import ProcessLists
 from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.session import PROCESSES_AT_ONCE, Device
 from clusterwatt.nvml.values import Process
-from clusterwatt.readings import GpuProcesses
+from clusterwatt.readings.gpu import GpuProcesses
 from clusterwatt.simulate.gpu import ProcessEntry
 from tests.collectors.gpus import Watch
 from tests.machines import put

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterwatt.collectors.gpu_throttle import hardware_counters
-from clusterwatt.readings import GpuThrottle
+from clusterwatt.readings.gpu import GpuThrottle
 from tests.collectors.gpus import Watch
 from tests.nvml.drivers import Bench
 

@@ -9,7 +9,8 @@ import pytest
 from clusterwatt.catalog import faults
 from clusterwatt.collectors import host
 from clusterwatt.collectors.host import BOOT_SECONDS, HostCollector
-from clusterwatt.readings import Boot, Load, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.host import Boot, Load
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 from tests.machines import capture, machine, put

@@ -11,7 +11,8 @@ import pytest
 from clusterwatt.catalog import faults
 from clusterwatt.collectors import hwmon
 from clusterwatt.collectors.hwmon import HwmonCollector
-from clusterwatt.readings import BoardPower, Failure, Reading, Temperature
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.host import BoardPower, Temperature
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 from tests.machines import capture, machine, put

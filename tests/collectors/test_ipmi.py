@@ -10,7 +10,8 @@ import pytest
 
 from clusterwatt.collectors.ipmi import IpmiCollector, output_of
 from clusterwatt.config.model import IpmiCollector as Settings
-from clusterwatt.readings import BoardPower, Failure, Reading, Temperature
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.host import BoardPower, Temperature
 
 POWER = """
     Instantaneous power reading:                  5218 Watts

@@ -13,7 +13,8 @@ import pytest
 from clusterwatt.clock import SystemClock
 from clusterwatt.collectors import kmsg
 from clusterwatt.collectors.kmsg import KmsgCollector, record
-from clusterwatt.readings import Failure, KernelLog, KernelSxid, KernelXid, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.kernel_log import KernelLog, KernelSxid, KernelXid
 from tests.clocks import FakeClock
 from tests.machines import capture, put
 

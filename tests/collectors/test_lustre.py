@@ -11,7 +11,8 @@ import pytest
 from clusterwatt.catalog import faults
 from clusterwatt.collectors import lustre
 from clusterwatt.collectors.lustre import LustreCollector
-from clusterwatt.readings import Failure, LustreMount, LustreOperation, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.storage import LustreMount, LustreOperation
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 from tests.machines import capture, machine, put

@@ -11,7 +11,8 @@ import pytest
 from clusterwatt.catalog import faults
 from clusterwatt.collectors import memory
 from clusterwatt.collectors.memory import MemoryCollector
-from clusterwatt.readings import Failure, Memory, MemoryErrors, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.host import Memory, MemoryErrors
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 from tests.machines import capture, machine, put

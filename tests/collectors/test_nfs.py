@@ -11,7 +11,8 @@ from clusterwatt.catalog import faults
 from clusterwatt.collectors import nfs
 from clusterwatt.collectors.nfs import NfsCollector
 from clusterwatt.config.model import NfsCollector as Settings
-from clusterwatt.readings import Failure, NfsMount, NfsOperation, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.storage import NfsMount, NfsOperation
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 from tests.machines import capture, machine, put

@@ -11,7 +11,8 @@ import pytest
 
 from clusterwatt.collectors import nvme
 from clusterwatt.collectors.nvme import NvmeCollector
-from clusterwatt.readings import DiskHealth, Failure
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.storage import DiskHealth
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 

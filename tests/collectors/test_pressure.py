@@ -11,7 +11,8 @@ import pytest
 from clusterwatt.catalog import faults
 from clusterwatt.collectors import pressure
 from clusterwatt.collectors.pressure import PressureCollector
-from clusterwatt.readings import Failure, Pressure
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.host import Pressure
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 from tests.machines import capture, machine

@@ -9,7 +9,7 @@ import pytest
 from clusterwatt.catalog import faults
 from clusterwatt.collectors import processes
 from clusterwatt.collectors.processes import ProcessesCollector
-from clusterwatt.readings import BlockedProcesses
+from clusterwatt.readings.host import BlockedProcesses
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 from tests.machines import machine, put

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from clusterwatt.collectors.rapl import RaplCollector
-from clusterwatt.readings import EnergyZone, Failure, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.host import EnergyZone
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 from tests.machines import capture, machine, put

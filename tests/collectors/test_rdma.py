@@ -12,14 +12,13 @@ from clusterwatt.catalog import Level, faults
 from clusterwatt.collectors.rdma import METRICS, RdmaCollector
 from clusterwatt.collectors.rdma_rails import Rails
 from clusterwatt.config.model import RdmaCollector as Settings
-from clusterwatt.readings import (
-    Failure,
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.network import (
     RdmaCongestion,
     RdmaError,
     RdmaPort,
     RdmaPortExpectation,
     RdmaPortInfo,
-    Reading,
 )
 from clusterwatt.sysfs import LISTING_SECONDS, Files
 from tests.clocks import FakeClock

@@ -11,7 +11,8 @@ from clusterwatt.catalog import faults
 from clusterwatt.collectors import textfile
 from clusterwatt.collectors.textfile import TextfileCollector
 from clusterwatt.config.model import TextfileCollector as Settings
-from clusterwatt.readings import Failure, Reading, TextFamily, TextFile
+from clusterwatt.readings.agent import TextFamily, TextFile
+from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 from tests.machines import put

@@ -9,7 +9,7 @@ import pytest
 
 from clusterwatt.catalog import faults
 from clusterwatt.collectors.timesync import METRICS, Adjtimex, TimesyncCollector, Timex
-from clusterwatt.readings import ClockSync
+from clusterwatt.readings.host import ClockSync
 
 TIME_OK, TIME_INS, TIME_ERROR = 0, 1, 5
 STA_PLL, STA_UNSYNC, STA_NANO = 0x0001, 0x0040, 0x2000

@@ -23,7 +23,7 @@ from clusterwatt.driver.frames import (
     read_message,
     write_message,
 )
-from clusterwatt.readings import GpuMemory
+from clusterwatt.readings.gpu import GpuMemory
 
 UUID = "GPU-aaaaaaaa-0000-0000-0000-00000000000a"
 

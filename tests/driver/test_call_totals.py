@@ -15,7 +15,8 @@ from clusterwatt.expose.render import Renderer
 from clusterwatt.inventory import CATALOG
 from clusterwatt.nvml.call_times import BUCKETS, CallTime, CallTimes
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings import DriverCallDuration, Snapshot
+from clusterwatt.readings.agent import DriverCallDuration
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
 from tests.clocks import FakeClock
 

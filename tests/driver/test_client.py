@@ -18,7 +18,9 @@ from clusterwatt.clock import SystemClock
 from clusterwatt.config.model import Driver, Simulate
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
-from clusterwatt.readings import DriverDown, DriverInfo, DriverUp, GpuDown, GpuMemory, GpuUp, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuMemory
+from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp
 from tests.driver.fake_host import UUID
 
 SETTINGS = HostSettings(0.05, 30.0, 0.04, 5.0, Simulate(profile="h100"))

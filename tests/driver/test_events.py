@@ -20,7 +20,7 @@ from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings import DriverXid
+from clusterwatt.readings.gpu import DriverXid
 from clusterwatt.simulate.faults import Faults
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
 from tests.clocks import FakeClock

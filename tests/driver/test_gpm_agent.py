@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from clusterwatt.driver.frames import DriverState, Frame, GpmFrame
 from clusterwatt.driver.gpm_agent import GpmState
-from clusterwatt.readings import CollectorState, Failure
+from clusterwatt.readings.agent import CollectorState
+from clusterwatt.readings.base import Failure
 
 BORN_S = 1000.0
 

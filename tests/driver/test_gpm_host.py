@@ -13,7 +13,7 @@ from clusterwatt.config.model import Simulate
 from clusterwatt.driver.frames import Frame, GpmFrame, HostSettings
 from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings import GpuGpm, GpuMemory
+from clusterwatt.readings.gpu import GpuGpm, GpuMemory
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
 from tests.clocks import FakeClock
 

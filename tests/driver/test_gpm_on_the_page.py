@@ -17,17 +17,11 @@ from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
 from clusterwatt.pipeline import Pipeline
-from clusterwatt.readings import (
-    CollectorErrors,
-    CollectorState,
-    GpuActivity,
-    GpuActivitySignal,
-    GpuBusy,
-    GpuPcieTraffic,
-    GpuUtilizationSuspect,
-    Reading,
-    Snapshot,
-)
+from clusterwatt.readings.agent import CollectorErrors, CollectorState
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuPcieTraffic
+from clusterwatt.readings.gpu_measured import GpuActivity, GpuActivitySignal, GpuBusy, GpuUtilizationSuspect
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.gpu import ProcessEntry
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
 from tests.clocks import FakeClock

@@ -10,7 +10,8 @@ from clusterwatt.config.model import Simulate
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings import GpuEnergyDeviation, GpuEngines, GpuPeak
+from clusterwatt.readings.gpu import GpuEngines
+from clusterwatt.readings.gpu_measured import GpuEnergyDeviation, GpuPeak
 from clusterwatt.simulate.nvml import uninstall
 from tests.driver.test_gpm_on_the_page import PATIENT_S, Node
 

@@ -14,7 +14,7 @@ from clusterwatt.config.model import Simulate
 from clusterwatt.driver.frames import DeviceFrame, Frame, HostSettings, read_message
 from clusterwatt.driver.host import Host, serve
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings import GpuInfo, GpuMemory, GpuUse
+from clusterwatt.readings.gpu import GpuInfo, GpuMemory, GpuUse
 from clusterwatt.simulate.faults import Faults
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
 from tests.clocks import FakeClock

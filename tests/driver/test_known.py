@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterwatt.driver.frames import DeviceFrame
 from clusterwatt.driver.known import Known, remembered
-from clusterwatt.readings import GpuUp
+from clusterwatt.readings.gpu_measured import GpuUp
 
 BOARD, OTHER, FIRST, SECOND = "GPU-1", "GPU-2", "MIG-1", "MIG-2"
 

@@ -36,7 +36,9 @@ from clusterwatt.driver.holding import (
 from clusterwatt.driver.host import Host
 from clusterwatt.driver.release_command import RefusedError
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings import DriverDown, DriverUp, GpuDown, GpuMemory, GpuUp, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuMemory
+from clusterwatt.readings.gpu_measured import DriverDown, DriverUp, GpuDown, GpuUp
 from clusterwatt.simulate.faults import Faults
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
 from tests.clocks import FakeClock

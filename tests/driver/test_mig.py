@@ -21,25 +21,20 @@ from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
 from clusterwatt.pipeline import Pipeline
-from clusterwatt.readings import (
-    CollectorErrors,
+from clusterwatt.readings.agent import CollectorErrors
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuEccErrors, GpuInfo, GpuMemory, GpuMode, GpuPower, GpuUse
+from clusterwatt.readings.gpu_measured import (
     DriverUp,
     GpuActive,
     GpuActivity,
     GpuBusy,
     GpuDown,
-    GpuEccErrors,
     GpuEnergy,
-    GpuInfo,
-    GpuMemory,
-    GpuMode,
-    GpuPower,
     GpuUp,
-    GpuUse,
-    NodePower,
-    Reading,
-    Snapshot,
 )
+from clusterwatt.readings.host import NodePower
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.gpu import MigDevice
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
 from clusterwatt.simulate.work import FREE

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from clusterwatt.expose.node_exporter import render
-from clusterwatt.readings import Failure
+from clusterwatt.readings.base import Failure
 from clusterwatt.source import by_type
 from tests.differences import Differences
 from tests.e2e.page import Page

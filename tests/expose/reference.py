@@ -19,7 +19,8 @@ from prometheus_client.utils import floatToGoString
 
 from clusterwatt.catalog import Metric, selector
 from clusterwatt.expose.render import NOT_UNICODE
-from clusterwatt.readings import Reading, Snapshot
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.snapshot import Snapshot
 
 
 class ReferenceRenderer(Collector):

@@ -13,7 +13,8 @@ from clusterwatt.config.model import Http
 from clusterwatt.expose.history import History
 from clusterwatt.expose.render import Page, Renderer
 from clusterwatt.expose.server import BoundAddress, Site
-from clusterwatt.readings import Reading, Snapshot
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.snapshot import Snapshot
 from tests.expose.test_render import CATALOG
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"

@@ -13,7 +13,9 @@ import pytest
 
 from clusterwatt.config.model import Http
 from clusterwatt.expose.gate import Gate, GateLimits
-from clusterwatt.readings import ConnectionsRefused, GpuUse, Network
+from clusterwatt.readings.agent import ConnectionsRefused
+from clusterwatt.readings.gpu import GpuUse
+from clusterwatt.readings.network import Network
 from tests.expose.sites import CountingRenderer, RunningSite, running, snapshot
 from tests.expose.test_server import in_loop
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from clusterwatt.catalog import Metric, Table, faults
 from clusterwatt.expose.render import Renderer
-from clusterwatt.readings import Reading, Snapshot
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.snapshot import Snapshot
 from tests.expose.reference import ReferenceRenderer
 
 BUCKETS = (0.0001, 0.25, 1.0, 2_500_000.0, 1e20)

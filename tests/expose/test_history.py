@@ -5,20 +5,11 @@ import time
 import pytest
 
 from clusterwatt.expose.history import GAP_S, POINTS, STEP_S, History
-from clusterwatt.readings import (
-    CpuCount,
-    CpuTime,
-    Disk,
-    GpuMemory,
-    GpuPower,
-    GpuTemperature,
-    GpuUse,
-    Memory,
-    Network,
-    Pressure,
-    RdmaPort,
-    Reading,
-)
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuMemory, GpuPower, GpuTemperature, GpuUse
+from clusterwatt.readings.host import CpuCount, CpuTime, Memory, Pressure
+from clusterwatt.readings.network import Network, RdmaPort
+from clusterwatt.readings.storage import Disk
 from tests.expose.sites import snapshot
 
 

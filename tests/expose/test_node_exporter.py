@@ -5,15 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from clusterwatt.expose.node_exporter import render
-from clusterwatt.readings import (
-    Filesystem,
-    FilesystemProbe,
-    MountSource,
-    NodeFamily,
-    Reading,
-    TextFamily,
-    TextFile,
-)
+from clusterwatt.readings.agent import TextFamily, TextFile
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.node_exporter import MountSource, NodeFamily
+from clusterwatt.readings.storage import Filesystem, FilesystemProbe
 from tests.e2e.page import Page
 from tests.expose.sites import OPENMETRICS, TEXT, running, snapshot
 

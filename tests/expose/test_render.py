@@ -17,18 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from clusterwatt.catalog import CORE, FULL, STANDARD, LevelBy, Metric, Table
 from clusterwatt.expose.render import Renderer
-from clusterwatt.readings import (
-    BlockedProcesses,
-    CollectorDuration,
-    Filesystem,
-    GpuInfo,
-    GpuPower,
-    GpuUse,
-    Network,
-    Reading,
-    Snapshot,
-    TextFamily,
-)
+from clusterwatt.readings.agent import CollectorDuration, TextFamily
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuInfo, GpuPower, GpuUse
+from clusterwatt.readings.host import BlockedProcesses
+from clusterwatt.readings.network import Network
+from clusterwatt.readings.snapshot import Snapshot
+from clusterwatt.readings.storage import Filesystem
 from tests.expose.reference import ReferenceRenderer
 
 A = "GPU-aaaaaaaa-0000-0000-0000-00000000000a"

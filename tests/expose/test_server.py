@@ -16,7 +16,11 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from clusterwatt.config.model import Http
 from clusterwatt.expose.render import Page
-from clusterwatt.readings import CpuCount, GpuInfo, GpuUse, Reading, SeriesCount, SeriesDropped, Snapshot
+from clusterwatt.readings.agent import SeriesCount, SeriesDropped
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuInfo, GpuUse
+from clusterwatt.readings.host import CpuCount
+from clusterwatt.readings.snapshot import Snapshot
 from tests.expose.sites import OPENMETRICS, TEXT, CountingRenderer, running, snapshot
 
 SCRAPE_OF_PROMETHEUS_3 = (

@@ -5,22 +5,11 @@ import os
 
 from clusterwatt.expose.history import History
 from clusterwatt.expose.view import NodeView, as_json, node_view
-from clusterwatt.readings import (
-    BlockedProcesses,
-    Boot,
-    BuildInfo,
-    CollectorErrors,
-    CollectorState,
-    Disk,
-    DiskInfo,
-    DriverDown,
-    DriverInfo,
-    DriverUp,
-    Filesystem,
-    FilesystemProbe,
+from clusterwatt.readings.agent import BuildInfo, CollectorErrors, CollectorState
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import (
     GpuClock,
     GpuClockMax,
-    GpuDown,
     GpuInfo,
     GpuMemory,
     GpuPerformanceState,
@@ -31,17 +20,12 @@ from clusterwatt.readings import (
     GpuTemperature,
     GpuTemperatureMargin,
     GpuThrottle,
-    GpuUp,
     GpuUse,
-    Load,
-    MdArray,
-    Memory,
-    Network,
-    RdmaPort,
-    RdmaPortExpectation,
-    RdmaPortInfo,
-    Reading,
 )
+from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp
+from clusterwatt.readings.host import BlockedProcesses, Boot, Load, Memory
+from clusterwatt.readings.network import Network, RdmaPort, RdmaPortExpectation, RdmaPortInfo
+from clusterwatt.readings.storage import Disk, DiskInfo, Filesystem, FilesystemProbe, MdArray
 from tests.expose.sites import snapshot
 
 

@@ -13,19 +13,13 @@ from clusterwatt.flight import bundle, table
 from clusterwatt.flight.recorder import Recorder
 from clusterwatt.flight.replay import FlightCollector
 from clusterwatt.flight.ring import Ring
-from clusterwatt.readings import (
-    CollectorState,
-    CpuCount,
-    GpuDown,
-    GpuInfo,
-    GpuPower,
-    GpuUp,
-    GpuUse,
-    HardwareEvent,
-    RdmaPort,
-    Reading,
-    Snapshot,
-)
+from clusterwatt.readings.agent import CollectorState
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuInfo, GpuPower, GpuUse
+from clusterwatt.readings.gpu_measured import GpuDown, GpuUp, HardwareEvent
+from clusterwatt.readings.host import CpuCount
+from clusterwatt.readings.network import RdmaPort
+from clusterwatt.readings.snapshot import Snapshot
 from tests.clocks import FakeClock
 
 GPUS = [(str(index), f"GPU-{index}") for index in range(8)]

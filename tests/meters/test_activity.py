@@ -9,17 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterwatt.meters.activity import ActivityMeter
-from clusterwatt.readings import (
-    Failure,
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.gpu import GpuGpm, GpuIntegrals, GpuPcieTraffic, GpuUse
+from clusterwatt.readings.gpu_measured import (
     GpuActive,
     GpuActivity,
     GpuActivitySignal,
     GpuC2cTraffic,
-    GpuGpm,
-    GpuIntegrals,
-    GpuPcieTraffic,
     GpuPipeActive,
-    GpuUse,
 )
 
 A = "GPU-aaaaaaaa-0000-0000-0000-00000000000a"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterwatt.meters.deviation import DeviationMeter
-from clusterwatt.readings import GpuIntegrals
+from clusterwatt.readings.gpu import GpuIntegrals
 
 
 class Bench:

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterwatt.meters.energy import GpuMeter
-from clusterwatt.readings import Failure, GpuBusy, GpuEnergy, GpuIntegrals, GpuPowerLimit
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.gpu import GpuIntegrals, GpuPowerLimit
+from clusterwatt.readings.gpu_measured import GpuBusy, GpuEnergy
 
 A = "GPU-aaaaaaaa-0000-0000-0000-00000000000a"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clusterwatt.meters.engines import EnginesMeter
-from clusterwatt.readings import GpuEngines
+from clusterwatt.readings.gpu import GpuEngines
 
 
 def said(since_s: float, encoder: float | None, ofa: float | None = None, uuid: str = "GPU-a") -> GpuEngines:

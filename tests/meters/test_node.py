@@ -7,15 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterwatt.meters.node import NodeMeter
-from clusterwatt.readings import (
-    BoardPower,
-    EnergyZone,
-    Failure,
-    GpuEnergy,
-    GpuPower,
-    NodeEnergy,
-    NodePower,
-)
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.gpu import GpuPower
+from clusterwatt.readings.gpu_measured import GpuEnergy
+from clusterwatt.readings.host import BoardPower, EnergyZone, NodeEnergy, NodePower
 
 RANGE_J = 262_143.328850
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterwatt.meters.suspect import SuspectMeter, holders
-from clusterwatt.readings import GpuGpm, GpuIntegrals, GpuPower, GpuProcesses, GpuUse
+from clusterwatt.readings.gpu import GpuGpm, GpuIntegrals, GpuPower, GpuProcesses, GpuUse
 
 A = "GPU-aaaaaaaa-0000-0000-0000-00000000000a"
 TEN_MINUTES = 600

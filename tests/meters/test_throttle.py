@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clusterwatt.meters.throttle import ThrottleMeter
-from clusterwatt.readings import GpuThrottle
+from clusterwatt.readings.gpu import GpuThrottle
 
 
 def said(since_s: float, seconds: float | None, reason: str = "hw_thermal") -> GpuThrottle:

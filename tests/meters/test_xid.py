@@ -12,17 +12,10 @@ from typing import Any
 import pytest
 
 from clusterwatt.meters.xid import SAME_WITHIN_S, XidMeter, address
-from clusterwatt.readings import (
-    DriverXid,
-    GpuInfo,
-    GpuXid,
-    GpuXids,
-    HardwareEvent,
-    KernelSxid,
-    KernelXid,
-    Reading,
-    SwitchSxid,
-)
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import DriverXid, GpuInfo
+from clusterwatt.readings.gpu_measured import GpuXid, GpuXids, HardwareEvent, SwitchSxid
+from clusterwatt.readings.kernel_log import KernelSxid, KernelXid
 from tests.clocks import FakeClock
 
 A, B = "GPU-aaaa", "GPU-bbbb"

@@ -27,7 +27,9 @@ from clusterwatt.nvml.bundle import Bundle, BundleError, Call, Manifest
 from clusterwatt.nvml.errors import Refused
 from clusterwatt.nvml.pseudonyms import Pseudonyms
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings import DriverInfo, DriverUp, Reading, Snapshot
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu_measured import DriverInfo, DriverUp
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.cards import CARDS
 from clusterwatt.simulate.faults import Faults
 from clusterwatt.simulate.nvml import SimulatedLibrary, simulated_uuid, uninstall

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings import Failure
+from clusterwatt.readings.base import Failure
 from clusterwatt.simulate.faults import Rule
 from clusterwatt.simulate.nvml import uninstall
 from clusterwatt.source import Account

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from clusterwatt.readings import Reading
+from clusterwatt.readings.base import Reading
 
 
 class Collector(Protocol):

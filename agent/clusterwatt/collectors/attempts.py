@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from clusterwatt.collectors.failures import failure
-from clusterwatt.readings import Failure
+from clusterwatt.readings.base import Failure
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.collectors.interfaces import CLASS
-from clusterwatt.readings import Bond
+from clusterwatt.readings.network import Bond
 from clusterwatt.sysfs import Files
 
 BOND = Table(Bond, labels=("device",))

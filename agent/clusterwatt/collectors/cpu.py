@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 
 from clusterwatt.catalog import Table
-from clusterwatt.readings import CpuCount, CpuTime, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.host import CpuCount, CpuTime
 from clusterwatt.sysfs import Files
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")

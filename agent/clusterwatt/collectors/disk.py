@@ -13,7 +13,8 @@ from clusterwatt.catalog import FULL, STANDARD, Table
 from clusterwatt.collectors import md
 from clusterwatt.collectors.failures import failure
 from clusterwatt.config.model import DiskCollector as Settings
-from clusterwatt.readings import Disk, DiskInfo, Failure, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.storage import Disk, DiskInfo
 from clusterwatt.sysfs import Files
 
 SECTOR_BYTES = 512  # what diskstats counts in, whatever the block size of the device

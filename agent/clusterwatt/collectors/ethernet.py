@@ -27,7 +27,8 @@ from clusterwatt.collectors import bond
 from clusterwatt.collectors.failures import failure
 from clusterwatt.collectors.interfaces import CLASS, has_hardware, is_interface, kind_by_name, kind_of
 from clusterwatt.config.model import EthernetCollector as Settings
-from clusterwatt.readings import Failure, Network, NetworkInfo, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.network import Network, NetworkInfo
 from clusterwatt.sysfs import LISTING_SECONDS, Files
 
 TABLES = ("/proc/1/net/dev", "/proc/net/dev")  # the second where /proc/1 is hidden from us (hidepid)

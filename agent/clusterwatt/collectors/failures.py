@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from clusterwatt.readings import Failure
+from clusterwatt.readings.base import Failure
 
 
 def failure(item: str, error: OSError) -> Failure:

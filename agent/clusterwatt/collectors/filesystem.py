@@ -17,7 +17,8 @@ from clusterwatt.clock import Clock
 from clusterwatt.collectors.failures import failure
 from clusterwatt.collectors.mounts import Mount, mounts_of_host, on_top, parse
 from clusterwatt.config.model import FilesystemCollector as Settings
-from clusterwatt.readings import Failure, Filesystem, FilesystemProbe, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.storage import Filesystem, FilesystemProbe
 from clusterwatt.sysfs import NOT_OFFERED, Files
 from clusterwatt.worker import Outcome, Worker
 

@@ -30,17 +30,9 @@ from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.constants import ARCHITECTURES
 from clusterwatt.nvml.errors import DeviceTrouble, device_reason
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import (
-    DriverDown,
-    DriverInfo,
-    DriverUp,
-    Failure,
-    GpuDown,
-    GpuInfo,
-    GpuIntegrals,
-    GpuUp,
-    HostReading,
-)
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.gpu import GpuInfo, GpuIntegrals, HostReading
+from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp
 
 INFO = Table(
     GpuInfo,

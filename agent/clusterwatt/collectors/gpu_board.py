@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from clusterwatt.nvml.constants import BRANDS, INFOROM_ECC, INFOROM_OEM, INFOROM_POWER, LICENSE_VGPU
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import GpuBoard, GpuVgpuLicense
+from clusterwatt.readings.gpu import GpuBoard, GpuVgpuLicense
 
 
 def board(device: Device) -> Iterator[GpuBoard]:

@@ -8,7 +8,7 @@ from clusterwatt.catalog import FULL, Table
 from clusterwatt.clock import Clock
 from clusterwatt.collectors.gpu_integrals import Integral
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import GpuEngines
+from clusterwatt.readings.gpu import GpuEngines
 
 ENGINES = Table(GpuEngines, labels=("gpu", "uuid"))
 PERIOD = "as a share of the driver's last sample period."

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from clusterwatt.catalog import FULL, Table
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import GpuFan
+from clusterwatt.readings.gpu import GpuFan
 
 FAN = Table(GpuFan, labels=("gpu", "uuid", "fan"))
 METRICS = (

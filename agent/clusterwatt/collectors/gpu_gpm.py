@@ -14,7 +14,8 @@ from clusterwatt.clock import Clock
 from clusterwatt.collectors.gpu_integrals import GRACE, LONGEST_GAP_INTERVALS
 from clusterwatt.nvml.gpm import Gpm, GpmTrouble, Target
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings import Failure, GpuGpm
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.gpu import GpuGpm
 
 log = logging.getLogger("clusterwatt.gpu")
 

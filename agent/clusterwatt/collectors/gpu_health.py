@@ -20,7 +20,7 @@ from clusterwatt.nvml.constants import (
     VIRTUALIZATION_VGPU,
 )
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import (
+from clusterwatt.readings.gpu import (
     GpuEccErrors,
     GpuMode,
     GpuRecoveryAction,

@@ -24,7 +24,8 @@ from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.constants import ECC_UNCORRECTED, ECC_VOLATILE, LOCATION_SRAM
 from clusterwatt.nvml.errors import DeviceTrouble
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import Failure, GpuEccErrors, GpuInfo, GpuIntegrals, HostReading
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.gpu import GpuEccErrors, GpuInfo, GpuIntegrals, HostReading
 
 LOOK_EVERY_S = 10.0
 IN_NAMES = " MIG "  # "NVIDIA H100 80GB HBM3 MIG 3g.40gb"

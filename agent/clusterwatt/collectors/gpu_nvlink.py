@@ -35,7 +35,7 @@ from clusterwatt.nvml.constants import (
     Field,
 )
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import (
+from clusterwatt.readings.gpu import (
     GpuC2cErrors,
     GpuNvlinkCrc,
     GpuNvlinkErrors,

@@ -13,7 +13,7 @@ from clusterwatt.nvml.constants import (
     Field,
 )
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import GpuBar1, GpuPcieErrors, GpuPcieLink, GpuPcieTraffic
+from clusterwatt.readings.gpu import GpuBar1, GpuPcieErrors, GpuPcieLink, GpuPcieTraffic
 
 log = logging.getLogger("clusterwatt.gpu")
 

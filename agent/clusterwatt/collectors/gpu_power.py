@@ -18,7 +18,8 @@ from clusterwatt.nvml.constants import (
     Field,
 )
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import GpuEnergy, GpuPower, GpuPowerLimit
+from clusterwatt.readings.gpu import GpuPower, GpuPowerLimit
+from clusterwatt.readings.gpu_measured import GpuEnergy
 
 POWER = Table(GpuPower, labels=("gpu", "uuid", "scope", "kind"))
 ENERGY = Table(GpuEnergy, labels=("gpu", "uuid", "scope", "method"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from clusterwatt.catalog import FULL, Table
 from clusterwatt.nvml.constants import POWER_PROFILES
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import GpuPowerProfile
+from clusterwatt.readings.gpu import GpuPowerProfile
 
 PROFILE = Table(GpuPowerProfile, labels=("gpu", "uuid", "profile"))
 METRICS = (

@@ -15,7 +15,8 @@ from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.constants import MEMORY_V2
 from clusterwatt.nvml.session import Device
 from clusterwatt.nvml.values import Process
-from clusterwatt.readings import Failure, GpuProcesses
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.gpu import GpuProcesses
 
 PROCESSES = Table(GpuProcesses, labels=("gpu", "uuid", "type"))
 METRICS = (

@@ -19,7 +19,7 @@ from clusterwatt.nvml.constants import (
     Field,
 )
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import GpuTemperature, GpuTemperatureLimit, GpuTemperatureMargin
+from clusterwatt.readings.gpu import GpuTemperature, GpuTemperatureLimit, GpuTemperatureMargin
 
 TEMPERATURE = Table(GpuTemperature, labels=("gpu", "uuid", "sensor"))
 LIMIT = Table(GpuTemperatureLimit, labels=("gpu", "uuid", "sensor", "limit"))

@@ -22,7 +22,7 @@ from clusterwatt.nvml.constants import (
     Field,
 )
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import GpuThrottle
+from clusterwatt.readings.gpu import GpuThrottle
 
 log = logging.getLogger("clusterwatt.gpu")
 

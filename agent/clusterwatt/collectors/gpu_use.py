@@ -15,7 +15,8 @@ from clusterwatt.clock import Clock
 from clusterwatt.collectors.gpu_integrals import GRACE, LONGEST_GAP_INTERVALS, Integral
 from clusterwatt.nvml.constants import MEMORY_V2, SAMPLES_GPU_UTILIZATION, SAMPLES_MEMORY_UTILIZATION
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings import GpuBusy, GpuMemory, GpuUse
+from clusterwatt.readings.gpu import GpuMemory, GpuUse
+from clusterwatt.readings.gpu_measured import GpuBusy
 
 USE = Table(GpuUse, labels=("gpu", "uuid"))
 BUSY = Table(GpuBusy, labels=("gpu", "uuid"))

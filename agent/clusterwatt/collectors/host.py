@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from clusterwatt.catalog import Table
 from clusterwatt.clock import Clock
-from clusterwatt.readings import Boot, Load, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.host import Boot, Load
 from clusterwatt.sysfs import Files
 
 BOOT_SECONDS = 60.0  # /proc/stat is dear on machines with many CPUs and interrupts

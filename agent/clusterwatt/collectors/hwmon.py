@@ -14,7 +14,8 @@ import msgspec
 
 from clusterwatt.catalog import FULL, Table
 from clusterwatt.collectors.failures import failure
-from clusterwatt.readings import BoardPower, Reading, Temperature
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.host import BoardPower, Temperature
 from clusterwatt.sysfs import Files
 
 HWMON = "/sys/class/hwmon"

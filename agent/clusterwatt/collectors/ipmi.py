@@ -11,7 +11,8 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 
 from clusterwatt.config.model import IpmiCollector as Settings
-from clusterwatt.readings import BoardPower, Failure, Reading, Temperature
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.host import BoardPower, Temperature
 
 POWER = re.compile(r"^\s*Instantaneous power reading:\s*(\d+) Watts", re.MULTILINE)
 STATE = re.compile(r"^\s*Power reading state is:\s*(\S+)", re.MULTILINE)

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from clusterwatt.clock import Clock
-from clusterwatt.readings import Failure, KernelLog, KernelSxid, KernelXid, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.kernel_log import KernelLog, KernelSxid, KernelXid
 
 log = logging.getLogger("clusterwatt.collectors.kmsg")
 

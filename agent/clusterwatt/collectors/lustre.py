@@ -16,7 +16,8 @@ import msgspec
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.collectors.failures import failure
 from clusterwatt.collectors.mounts import Mount, mounts_of_host
-from clusterwatt.readings import LustreMount, LustreOperation, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.storage import LustreMount, LustreOperation
 from clusterwatt.sysfs import Files
 
 # Before 2.12, since 2.12 (for root only; ovis-hpc/ldms#1648), and where other values of newer clients are.

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.collectors.failures import failure
-from clusterwatt.readings import MdArray, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.storage import MdArray
 from clusterwatt.sysfs import Files
 
 ARRAY = Table(MdArray, labels=("array",))

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.collectors.failures import failure
-from clusterwatt.readings import Memory, MemoryErrors, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.host import Memory, MemoryErrors
 from clusterwatt.sysfs import Files
 
 KIBIBYTE = 1024

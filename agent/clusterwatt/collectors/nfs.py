@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.collectors.mounts import Mount, mounts_of_host, unescape
 from clusterwatt.config.model import NfsCollector as Settings
-from clusterwatt.readings import Failure, NfsMount, NfsOperation, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.storage import NfsMount, NfsOperation
 from clusterwatt.sysfs import Files
 
 MILLISECONDS = 1000.0

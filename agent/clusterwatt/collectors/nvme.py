@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 
 from clusterwatt.catalog import FULL, Table
 from clusterwatt.collectors.failures import failure
-from clusterwatt.readings import DiskHealth, Failure, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.storage import DiskHealth
 from clusterwatt.sysfs import Files
 
 CONTROLLERS = "/sys/class/nvme"

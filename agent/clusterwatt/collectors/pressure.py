@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.collectors.failures import failure
-from clusterwatt.readings import Pressure, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.host import Pressure
 from clusterwatt.sysfs import Files
 
 MICROSECONDS = 1e6

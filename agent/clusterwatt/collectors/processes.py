@@ -16,7 +16,8 @@ import msgspec
 from clusterwatt.catalog import Table
 from clusterwatt.clock import Clock
 from clusterwatt.node_pids import FLAGS, PF_KTHREAD
-from clusterwatt.readings import BlockedProcesses, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.host import BlockedProcesses
 from clusterwatt.sysfs import Files, raise_unless_not_offered
 
 STAT_BYTES = 1024  # a line has 52 numbers; those that are needed stand in its first half

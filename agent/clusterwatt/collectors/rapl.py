@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 
 from clusterwatt.collectors.failures import failure
-from clusterwatt.readings import EnergyZone, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.host import EnergyZone
 from clusterwatt.sysfs import Files
 
 MICROJOULES = 1e6

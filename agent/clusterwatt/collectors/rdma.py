@@ -22,13 +22,13 @@ from clusterwatt.collectors.rdma_expectation import GIGABIT_BYTES, Expectations
 from clusterwatt.collectors.rdma_ports import CLASS, Port, Traffic, find_ports
 from clusterwatt.collectors.rdma_rails import Rails
 from clusterwatt.config.model import RdmaCollector as Settings
-from clusterwatt.readings import (
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.network import (
     RdmaCongestion,
     RdmaError,
     RdmaPort,
     RdmaPortExpectation,
     RdmaPortInfo,
-    Reading,
 )
 from clusterwatt.sysfs import Files
 

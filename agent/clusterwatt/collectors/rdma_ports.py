@@ -14,7 +14,7 @@ import msgspec
 
 from clusterwatt.collectors.attempts import Attempts
 from clusterwatt.collectors.rdma_rails import Rails, bus_address
-from clusterwatt.readings import RdmaPortInfo
+from clusterwatt.readings.network import RdmaPortInfo
 from clusterwatt.sysfs import Files
 
 CLASS = "/sys/class/infiniband"

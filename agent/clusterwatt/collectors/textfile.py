@@ -16,7 +16,8 @@ from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.clock import Clock
 from clusterwatt.collectors.exposition import Family, Refused, parse
 from clusterwatt.config.model import TextfileCollector as Settings
-from clusterwatt.readings import Failure, Reading, TextFamily, TextFile
+from clusterwatt.readings.agent import TextFamily, TextFile
+from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.sysfs import Files
 
 FILE = Table(TextFile, labels=("file",))

@@ -12,7 +12,8 @@ import os
 from collections.abc import Callable, Iterator
 
 from clusterwatt.catalog import Table
-from clusterwatt.readings import ClockSync, Reading
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.host import ClockSync
 
 TIME_ERROR = 5  # returned while the clock is not synchronized
 STA_NANO = 0x2000  # the offset is in nanoseconds, else in microseconds

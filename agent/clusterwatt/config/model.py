@@ -359,9 +359,11 @@ class Ledger(Section, frozen=True):
     """Where energy and cost of jobs are kept.
 
     `path`: the file; under the user's own state folder when the agent does not run as root.
+    `commit_seconds`: how often what has gathered is written; a crash loses no more than that.
     """
 
     path: NotEmpty = msgspec.field(default_factory=lambda: str(state_folder() / "ledger.db"))
+    commit_seconds: Annotated[float, Meta(ge=0.1, le=600)] = 10.0
 
 
 class Recorder(Section, frozen=True):
@@ -385,6 +387,63 @@ class Training(Section, frozen=True):
     directories: tuple[str, ...] = ()
 
 
+class Slurm(Collector, frozen=True):
+    """Jobs of Slurm, from their cgroups and from the files of our prolog; no command of Slurm is run.
+
+    `job_files`: the folder in which the prolog says who holds which GPU.
+    """
+
+    every_seconds: Tick = 2.0
+    job_files: str = "/run/clusterwatt/jobs"
+
+
+class Kubernetes(Collector, frozen=True):
+    """Pods, from the kubelet's list of device assignments and, where the agent may ask it, the API.
+
+    `socket`: of the kubelet's PodResources service.
+    """
+
+    every_seconds: Tick = 10.0
+    socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
+
+class Container(Collector, frozen=True):
+    """Containers of Docker, Podman and containerd outside Kubernetes."""
+
+    every_seconds: Tick = 5.0
+
+
+class Process(Collector, frozen=True):
+    """Processes on GPUs: to whom each belongs, by its cgroup."""
+
+    every_seconds: Tick = 5.0
+
+
+class Workloads(Section, frozen=True):
+    """Who holds which GPU."""
+
+    slurm: Slurm = Slurm()
+    kubernetes: Kubernetes = Kubernetes()
+    container: Container = Container()
+    process: Process = Process()
+
+
+class Feeds(Section, frozen=True):
+    """Carbon intensity and prices."""
+
+
+class Meters(Section, frozen=True):
+    """What energy is multiplied by, and which GPU counts as idle.
+
+    `pue`: energy of the site over energy of its computers. `idle_below`: a GPU that a job holds counts as idle
+    when its activity over the last `idle_seconds` is under this share.
+    """
+
+    pue: Annotated[float, Meta(ge=1, le=10)] = 1.0
+    idle_below: Annotated[float, Meta(ge=0, le=1)] = 0.01
+    idle_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 60.0
+
+
 class Log(Section, frozen=True):
     """What the agent says on standard error: from which `level` on, in which `format`."""
 
@@ -405,4 +464,7 @@ class Config(Section, frozen=True):
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     recorder: Recorder = msgspec.field(default_factory=Recorder)
     training: Training = Training()
+    workloads: Workloads = Workloads()
+    feeds: Feeds = Feeds()
+    meters: Meters = Meters()
     log: Log = Log()

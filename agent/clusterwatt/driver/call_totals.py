@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 
 from clusterwatt.nvml.call_times import CallTime
-from clusterwatt.readings import DriverCallDuration
+from clusterwatt.readings.agent import DriverCallDuration
 
 
 class CallTotals:

@@ -26,18 +26,10 @@ from clusterwatt.driver.gpm_agent import GpmState
 from clusterwatt.driver.known import Known, remembered
 from clusterwatt.driver.letting_go import LetGo
 from clusterwatt.driver.supervision import Order, Supervision
-from clusterwatt.readings import (
-    CollectorState,
-    DriverDown,
-    DriverHost,
-    DriverInfo,
-    DriverUp,
-    DriverXid,
-    Failure,
-    GpuDown,
-    GpuUp,
-    Reading,
-)
+from clusterwatt.readings.agent import CollectorState, DriverHost
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.gpu import DriverXid
+from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp
 
 log = logging.getLogger("clusterwatt.driver")
 

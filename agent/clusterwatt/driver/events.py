@@ -17,7 +17,7 @@ from clusterwatt.log import ChangeLog
 from clusterwatt.nvml.errors import DriverError, GenerationOver
 from clusterwatt.nvml.events import EventSet, NotOffered
 from clusterwatt.nvml.session import Device, Session
-from clusterwatt.readings import DriverXid
+from clusterwatt.readings.gpu import DriverXid
 
 log = logging.getLogger("clusterwatt.driver.events")
 

@@ -14,7 +14,8 @@ import msgspec
 
 from clusterwatt.config.model import Simulate
 from clusterwatt.nvml.call_times import CallTime
-from clusterwatt.readings import DriverXid, Failure, GpuGpm, HostReading
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.gpu import DriverXid, GpuGpm, HostReading
 
 LENGTH_BYTES = 4
 MAX_MESSAGE_BYTES = 16 << 20  # a frame of 8 GPUs is 20 kB; more is not a frame

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from clusterwatt.clock import STALE_INTERVALS
 from clusterwatt.driver.frames import Frame, GpmFrame
-from clusterwatt.readings import CollectorState, Failure
+from clusterwatt.readings.agent import CollectorState
+from clusterwatt.readings.base import Failure
 
 NAME = "gpm"
 

@@ -18,7 +18,8 @@ from clusterwatt.driver.frames import GpmFrame
 from clusterwatt.nvml.errors import GenerationOver
 from clusterwatt.nvml.gpm import Target
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings import Failure, GpuGpm
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.gpu import GpuGpm
 from clusterwatt.worker import Outcome, Worker
 
 log = logging.getLogger("clusterwatt.driver.host")

@@ -44,7 +44,8 @@ from clusterwatt.nvml.call_times import CallTime, CallTimes
 from clusterwatt.nvml.errors import DeviceTrouble, DriverError, DriverUnavailable, GenerationOver
 from clusterwatt.nvml.gpm import Target
 from clusterwatt.nvml.session import Device, Enumeration, Session, Versions
-from clusterwatt.readings import Failure, HostReading
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.gpu import HostReading
 from clusterwatt.worker import Countdown, Outcome, Worker
 
 log = logging.getLogger("clusterwatt.driver.host")

@@ -18,7 +18,7 @@ import msgspec
 
 from clusterwatt.clock import Clock, SystemClock
 from clusterwatt.log import ChangeLog
-from clusterwatt.readings import ConnectionsRefused
+from clusterwatt.readings.agent import ConnectionsRefused
 
 log = logging.getLogger(__name__)
 

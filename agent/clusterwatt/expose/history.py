@@ -7,20 +7,11 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from clusterwatt.readings import (
-    CpuCount,
-    CpuTime,
-    Disk,
-    GpuMemory,
-    GpuPower,
-    GpuTemperature,
-    GpuUse,
-    Memory,
-    Network,
-    Pressure,
-    RdmaPort,
-    Snapshot,
-)
+from clusterwatt.readings.gpu import GpuMemory, GpuPower, GpuTemperature, GpuUse
+from clusterwatt.readings.host import CpuCount, CpuTime, Memory, Pressure
+from clusterwatt.readings.network import Network, RdmaPort
+from clusterwatt.readings.snapshot import Snapshot
+from clusterwatt.readings.storage import Disk
 
 POINTS = 150
 STEP_S = 2.0

@@ -10,15 +10,10 @@ from collections.abc import Iterator
 from itertools import chain
 
 from clusterwatt.expose.render import OTHERS, Page, headers, label_value, number_text
-from clusterwatt.readings import (
-    Filesystem,
-    FilesystemProbe,
-    MountSource,
-    NodeFamily,
-    Snapshot,
-    TextFamily,
-    TextFile,
-)
+from clusterwatt.readings.agent import TextFamily, TextFile
+from clusterwatt.readings.node_exporter import MountSource, NodeFamily
+from clusterwatt.readings.snapshot import Snapshot
+from clusterwatt.readings.storage import Filesystem, FilesystemProbe
 
 TABLE = "node_family"  # under which dropped series are counted
 SPACE = (

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-from clusterwatt.readings import Snapshot
+from clusterwatt.readings.snapshot import Snapshot
 
 T = TypeVar("T")
 

@@ -17,7 +17,9 @@ from typing import Any
 import msgspec
 
 from clusterwatt.catalog import Level, Metric, selector
-from clusterwatt.readings import Reading, Snapshot, TextFamily
+from clusterwatt.readings.agent import TextFamily
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.snapshot import Snapshot
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"

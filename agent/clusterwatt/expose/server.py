@@ -30,7 +30,9 @@ from clusterwatt.expose.negotiation import wants_gzip, wants_openmetrics
 from clusterwatt.expose.press import Edition, Press
 from clusterwatt.expose.render import OPENMETRICS_TYPE, TEXT_TYPE, Page, Renderer
 from clusterwatt.expose.view import as_json, node_view
-from clusterwatt.readings import Reading, SeriesCount, SeriesDropped, Snapshot
+from clusterwatt.readings.agent import SeriesCount, SeriesDropped
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 

@@ -13,23 +13,11 @@ import msgspec
 
 from clusterwatt.expose.history import SHOWN_INTERFACES, Curve, Curves, gpu_power_watts
 from clusterwatt.expose.render import NOT_UNICODE
-from clusterwatt.readings import (
-    BlockedProcesses,
-    Boot,
-    BuildInfo,
-    CollectorErrors,
-    CollectorState,
-    CpuCount,
-    Disk,
-    DiskInfo,
-    DriverDown,
-    DriverInfo,
-    DriverUp,
-    Filesystem,
-    FilesystemProbe,
+from clusterwatt.readings.agent import BuildInfo, CollectorErrors, CollectorState
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import (
     GpuClock,
     GpuClockMax,
-    GpuDown,
     GpuInfo,
     GpuMemory,
     GpuPerformanceState,
@@ -39,19 +27,13 @@ from clusterwatt.readings import (
     GpuTemperature,
     GpuTemperatureMargin,
     GpuThrottle,
-    GpuUp,
     GpuUse,
-    Load,
-    MdArray,
-    Memory,
-    Network,
-    NodePower,
-    RdmaPort,
-    RdmaPortExpectation,
-    RdmaPortInfo,
-    Reading,
-    Snapshot,
 )
+from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp
+from clusterwatt.readings.host import BlockedProcesses, Boot, CpuCount, Load, Memory, NodePower
+from clusterwatt.readings.network import Network, RdmaPort, RdmaPortExpectation, RdmaPortInfo
+from clusterwatt.readings.snapshot import Snapshot
+from clusterwatt.readings.storage import Disk, DiskInfo, Filesystem, FilesystemProbe, MdArray
 
 R = TypeVar("R", bound=Reading)
 

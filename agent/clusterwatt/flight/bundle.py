@@ -17,7 +17,7 @@ import msgspec
 
 from clusterwatt import __version__
 from clusterwatt.flight.ring import RECORDED, moments
-from clusterwatt.readings import Reading
+from clusterwatt.readings.base import Reading
 
 FORMAT = "clusterwatt-flight"
 VERSION = 1

@@ -14,7 +14,9 @@ from clusterwatt.clock import Clock
 from clusterwatt.config.model import Recorder as Settings
 from clusterwatt.flight import bundle
 from clusterwatt.flight.ring import Ring
-from clusterwatt.readings import CollectorState, GpuDown, HardwareEvent, Snapshot
+from clusterwatt.readings.agent import CollectorState
+from clusterwatt.readings.gpu_measured import GpuDown, HardwareEvent
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.worker import Outcome, Worker
 
 log = logging.getLogger("clusterwatt.flight")

@@ -10,7 +10,11 @@ import msgspec
 from clusterwatt.clock import Clock
 from clusterwatt.flight.bundle import Moment, read
 from clusterwatt.flight.ring import OFTEN
-from clusterwatt.readings import CollectorState, DriverInfo, GpuInfo, Network, RdmaPort, Reading
+from clusterwatt.readings.agent import CollectorState
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuInfo
+from clusterwatt.readings.gpu_measured import DriverInfo
+from clusterwatt.readings.network import Network, RdmaPort
 
 # What the machine that replays has of its own; two of a kind on one page would be a riddle.
 LIVE = (CollectorState, Network, RdmaPort)

@@ -9,30 +9,29 @@ from typing import get_args
 
 import msgspec
 
-from clusterwatt.readings import (
-    CollectorState,
-    DriverDown,
-    DriverInfo,
-    DriverUp,
-    GpuBusy,
+from clusterwatt.readings.agent import CollectorState
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import (
     GpuClock,
-    GpuDown,
-    GpuEnergy,
     GpuGpm,
     GpuMemory,
     GpuPower,
     GpuTemperature,
     GpuThrottle,
-    GpuUp,
     GpuUse,
     HostReading,
-    Network,
-    RdmaCongestion,
-    RdmaError,
-    RdmaPort,
-    Reading,
-    Snapshot,
 )
+from clusterwatt.readings.gpu_measured import (
+    DriverDown,
+    DriverInfo,
+    DriverUp,
+    GpuBusy,
+    GpuDown,
+    GpuEnergy,
+    GpuUp,
+)
+from clusterwatt.readings.network import Network, RdmaCongestion, RdmaError, RdmaPort
+from clusterwatt.readings.snapshot import Snapshot
 
 CHUNK_S = 60.0
 LEVEL = 1  # a higher one saves a tenth and costs three times as much

@@ -8,17 +8,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
 from clusterwatt.flight.bundle import Moment
-from clusterwatt.readings import (
-    GpuClock,
-    GpuDown,
-    GpuMemory,
-    GpuPower,
-    GpuTemperature,
-    GpuThrottle,
-    GpuUp,
-    GpuUse,
-    Reading,
-)
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuClock, GpuMemory, GpuPower, GpuTemperature, GpuThrottle, GpuUse
+from clusterwatt.readings.gpu_measured import GpuDown, GpuUp
 
 COLUMNS = ("time", "gpu", "state", "util_%", "power_W", "core_C", "sm_MHz", "used_GiB", "held_down_by")
 

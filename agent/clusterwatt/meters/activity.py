@@ -11,19 +11,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from clusterwatt.catalog import CORE, FULL, STANDARD, Table
 from clusterwatt.meters.energy import Total
-from clusterwatt.readings import (
-    Failure,
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.gpu import GpuGpm, GpuIntegrals, GpuPcieTraffic, GpuUse
+from clusterwatt.readings.gpu_measured import (
     GpuActive,
     GpuActivity,
     GpuActivitySignal,
     GpuBusy,
     GpuC2cTraffic,
-    GpuGpm,
-    GpuIntegrals,
-    GpuPcieTraffic,
     GpuPipeActive,
-    GpuUse,
-    Reading,
 )
 
 ACTIVITY = Table(GpuActivity, labels=("gpu", "uuid"))

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from clusterwatt.catalog import FULL, Table
-from clusterwatt.readings import GpuEnergyDeviation, GpuIntegrals
+from clusterwatt.readings.gpu import GpuIntegrals
+from clusterwatt.readings.gpu_measured import GpuEnergyDeviation
 
 DEVIATION = Table(GpuEnergyDeviation, labels=("gpu", "uuid"))
 METRICS = (

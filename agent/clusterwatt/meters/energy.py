@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from clusterwatt.readings import Failure, GpuBusy, GpuEnergy, GpuIntegrals, GpuPowerLimit, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.gpu import GpuIntegrals, GpuPowerLimit
+from clusterwatt.readings.gpu_measured import GpuBusy, GpuEnergy
 
 READINGS_TO_CHOOSE = 3  # a counter that fails once at the start is not yet a card without one
 POWER_TOLERANCE = 1.2  # above the limit for moments; more than this over an interval is not energy

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from clusterwatt.meters.energy import Total
-from clusterwatt.readings import GpuEngines
+from clusterwatt.readings.gpu import GpuEngines
 
 SUMS = ("encoder_busy_seconds", "decoder_busy_seconds", "jpeg_busy_seconds", "ofa_busy_seconds")
 

@@ -10,16 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from clusterwatt.catalog import CORE, STANDARD, Table
-from clusterwatt.readings import (
-    BoardPower,
-    EnergyZone,
-    Failure,
-    GpuEnergy,
-    GpuPower,
-    NodeEnergy,
-    NodePower,
-    Reading,
-)
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.gpu import GpuPower
+from clusterwatt.readings.gpu_measured import GpuEnergy
+from clusterwatt.readings.host import BoardPower, EnergyZone, NodeEnergy, NodePower
 
 ENERGY = Table(NodeEnergy, labels=("component", "method"))
 POWER = Table(NodePower, labels=("component", "method"))

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from clusterwatt.accelerators import peak_flops
 from clusterwatt.catalog import FULL, STANDARD, LevelBy, Table
-from clusterwatt.readings import GpuInfo, GpuPeak
+from clusterwatt.readings.gpu import GpuInfo
+from clusterwatt.readings.gpu_measured import GpuPeak
 
 PEAK = Table(GpuPeak, labels=("gpu", "uuid", "precision"))
 METRICS = (

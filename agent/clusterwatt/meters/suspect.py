@@ -10,14 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from clusterwatt.catalog import Table
-from clusterwatt.readings import (
-    GpuGpm,
-    GpuIntegrals,
-    GpuPower,
-    GpuProcesses,
-    GpuUse,
-    GpuUtilizationSuspect,
-)
+from clusterwatt.readings.gpu import GpuGpm, GpuIntegrals, GpuPower, GpuProcesses, GpuUse
+from clusterwatt.readings.gpu_measured import GpuUtilizationSuspect
 
 SUSPECT = Table(GpuUtilizationSuspect, labels=("gpu", "uuid"))
 METRICS = (

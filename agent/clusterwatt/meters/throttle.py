@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from clusterwatt.meters.energy import Total
-from clusterwatt.readings import GpuThrottle
+from clusterwatt.readings.gpu import GpuThrottle
 
 
 class ThrottleMeter:

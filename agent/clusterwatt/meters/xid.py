@@ -15,17 +15,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from clusterwatt.catalog import CORE, STANDARD, Table
-from clusterwatt.readings import (
-    DriverXid,
-    GpuInfo,
-    GpuXid,
-    GpuXids,
-    HardwareEvent,
-    KernelSxid,
-    KernelXid,
-    Reading,
-    SwitchSxid,
-)
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import DriverXid, GpuInfo
+from clusterwatt.readings.gpu_measured import GpuXid, GpuXids, HardwareEvent, SwitchSxid
+from clusterwatt.readings.kernel_log import KernelSxid, KernelXid
 from clusterwatt.xids import Code, catalogue
 
 ALL = Table(GpuXids, labels=("gpu", "uuid"))

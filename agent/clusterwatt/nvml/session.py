@@ -39,7 +39,7 @@ from clusterwatt.nvml.errors import (
 )
 from clusterwatt.nvml.patience import Patience
 from clusterwatt.nvml.values import FieldBatch, Process, processes, samples
-from clusterwatt.readings import Failure
+from clusterwatt.readings.base import Failure
 
 log = logging.getLogger("clusterwatt.nvml")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from clusterwatt.readings import Failure, NodeFamily, Reading
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.node_exporter import NodeFamily
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 

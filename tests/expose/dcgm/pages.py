@@ -11,7 +11,10 @@ from clusterwatt.config.model import DcgmPage as Settings
 from clusterwatt.expose.dcgm.fields import KNOWN
 from clusterwatt.expose.dcgm.page import DcgmPage, counters
 from clusterwatt.pipeline import Pipeline
-from clusterwatt.readings import DriverInfo, GpuInfo, Reading, Snapshot
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuInfo
+from clusterwatt.readings.gpu_measured import DriverInfo
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.nvml import uninstall
 from tests.clocks import FakeClock
 from tests.nodes import PATIENT_S, DriverHere

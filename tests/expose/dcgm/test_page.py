@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from clusterwatt.expose.dcgm.fields import FIELDS, KNOWN, LABELS
-from clusterwatt.readings import (
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import (
     GpuBoard,
     GpuClock,
     GpuEccErrors,
@@ -30,10 +31,8 @@ from clusterwatt.readings import (
     GpuThrottle,
     GpuUse,
     GpuVgpuLicense,
-    GpuXid,
-    GpuXids,
-    Reading,
 )
+from clusterwatt.readings.gpu_measured import GpuXid, GpuXids
 from tests.expose.dcgm.pages import (
     DRIVER,
     GPU_A,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from clusterwatt.expose.dcgm.recent import Recent, ago
-from clusterwatt.readings import GpuThrottle, GpuUse, Snapshot
+from clusterwatt.readings.gpu import GpuThrottle, GpuUse
+from clusterwatt.readings.snapshot import Snapshot
 from tests.expose.dcgm.pages import A, snapshot
 
 USE = GpuUse("0", A, 0.5)

@@ -15,7 +15,8 @@ from clusterwatt.config.model import Http
 from clusterwatt.expose.dcgm.page import DcgmPage
 from clusterwatt.expose.history import History
 from clusterwatt.expose.server import Site
-from clusterwatt.readings import GpuTemperature, Snapshot
+from clusterwatt.readings.gpu import GpuTemperature
+from clusterwatt.readings.snapshot import Snapshot
 from tests.expose.dcgm.pages import GPU_A, A, page_for, snapshot
 from tests.expose.sites import OPENMETRICS, TEXT, CountingRenderer, RunningSite, Told
 

@@ -26,7 +26,7 @@ from clusterwatt.collectors.node_exporter import (
     system,
 )
 from clusterwatt.collectors.timesync import library_adjtimex
-from clusterwatt.readings import Failure, Reading
+from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.sysfs import Files
 
 Part = Callable[[], Iterable[Reading]]

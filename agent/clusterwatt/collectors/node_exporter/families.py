@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from clusterwatt.readings import Failure, NodeFamily
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.node_exporter import NodeFamily
 
 COUNTER, GAUGE, UNTYPED = "counter", "gauge", "untyped"
 

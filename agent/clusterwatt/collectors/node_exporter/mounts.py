@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from clusterwatt.collectors.mounts import mounts_of_host, unescape
 from clusterwatt.collectors.nfs import MILLISECONDS, NFS, mountstats
 from clusterwatt.collectors.node_exporter.families import COUNTER, GAUGE, Found, Row, single, table
-from clusterwatt.readings import Failure, MountSource
+from clusterwatt.readings.base import Failure
+from clusterwatt.readings.node_exporter import MountSource
 from clusterwatt.sysfs import Files
 
 PREFIX = "node_mountstats_nfs_"

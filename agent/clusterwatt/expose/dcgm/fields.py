@@ -14,8 +14,8 @@ import msgspec
 
 from clusterwatt.expose.dcgm.counters import Known
 from clusterwatt.expose.dcgm.recent import ago
-from clusterwatt.readings import (
-    DriverInfo,
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import (
     GpuBoard,
     GpuClock,
     GpuEccErrors,
@@ -39,11 +39,9 @@ from clusterwatt.readings import (
     GpuThrottle,
     GpuUse,
     GpuVgpuLicense,
-    GpuXid,
-    GpuXids,
-    Reading,
-    Snapshot,
 )
+from clusterwatt.readings.gpu_measured import DriverInfo, GpuXid, GpuXids
+from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.xids import catalogue
 
 MIB = 1 << 20

@@ -15,7 +15,9 @@ from clusterwatt.expose.dcgm.counters import CounterList, default_counters, read
 from clusterwatt.expose.dcgm.fields import FIELDS, KNOWN, LABELS, WINDOW_S, Moment, Row, field_of
 from clusterwatt.expose.dcgm.recent import Recent, ago
 from clusterwatt.expose.render import headers, label_value
-from clusterwatt.readings import DriverInfo, GpuBoard, GpuInfo, Snapshot
+from clusterwatt.readings.gpu import GpuBoard, GpuInfo
+from clusterwatt.readings.gpu_measured import DriverInfo
+from clusterwatt.readings.snapshot import Snapshot
 
 NEARLY = 0.9  # of an interval is enough for a rate: ticks are not quite even
 LOOKS = 10  # how often in an interval counters are kept, so that one of the right age is at hand

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from clusterwatt.readings import Reading, Snapshot
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.snapshot import Snapshot
 
 
 class Recent:

@@ -1,0 +1,1 @@
+"""From what sources say to shares that sum to one, and from measured joules to booked ones."""

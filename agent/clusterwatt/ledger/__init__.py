@@ -1,0 +1,1 @@
+"""The books on disk: appended in transactions, never rewritten, never lower after a restart."""

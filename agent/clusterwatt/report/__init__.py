@@ -1,0 +1,1 @@
+"""What the books say, for people: tables, receipts, cards."""

@@ -1,0 +1,1 @@
+"""Training runs: TensorBoard files and reports of the training processes themselves."""
