@@ -34,7 +34,7 @@ def test_imports_against_the_direction_are_noticed(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "agent", tmp_path / "agent", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for module, line in {
-        "readings.py": "import clusterwatt.pipeline",
+        "readings/base.py": "import clusterwatt.pipeline",
         "pipeline.py": "import pynvml",
         "source.py": "import aiohttp",
         "app.py": "import yaml",

@@ -37,8 +37,8 @@ class Entry(msgspec.Struct, frozen=True):
 class Amounts(msgspec.Struct):
     """What was booked; seconds are times the share held. None: not known, so nothing may be concluded.
 
-    `observed_seconds` is the part of `gpu_seconds` for which activity is known, `tensor_observed_seconds` that
-    for which tensor activity is. `unobserved_seconds`: the job held the device, and nobody measured.
+    `observed_seconds` is the part of `gpu_seconds` for which activity is known, `tensor_observed_seconds`
+    that for which tensor activity is. `unobserved_seconds`: the job held the device, and nobody measured.
     """
 
     gpu_seconds: float = 0.0

@@ -435,13 +435,13 @@ class Feeds(Section, frozen=True):
 class Meters(Section, frozen=True):
     """What energy is multiplied by, and which GPU counts as idle.
 
-    `pue`: energy of the site over energy of its computers. `idle_below`: a GPU that a job holds counts as idle
-    when its activity over the last `idle_seconds` is under this share.
+    `pue`: energy of the site over energy of its computers. `idle_below_ratio`: a GPU that a job holds counts
+    as idle when its activity over the last `idle_window_seconds` is under this share.
     """
 
     pue: Annotated[float, Meta(ge=1, le=10)] = 1.0
-    idle_below: Annotated[float, Meta(ge=0, le=1)] = 0.01
-    idle_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 60.0
+    idle_below_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.01
+    idle_window_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 60.0
 
 
 class Log(Section, frozen=True):

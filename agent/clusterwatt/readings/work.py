@@ -1,8 +1,8 @@
 """Who holds which GPU, what work costs, and what carbon and money the meters multiply by.
 
-Sources of allocation state what a scheduler or a container runtime says, in its own words: `Job`, `JobMember`,
-`Claim`, `ProcessOwner`, `JobHostUse`. Attribution makes of these who holds which share of which GPU. Totals of
-jobs are those of the ledger's last commit.
+Sources of allocation state what a scheduler or a container runtime says, in its own words: `Job`,
+`JobMember`, `Claim`, `ProcessOwner`, `JobHostUse`. Attribution makes of these who holds which share of which
+GPU. Totals of jobs are those of the ledger's last commit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from clusterwatt.readings.base import Reading
 
 
 class Scheduler(Reading, frozen=True):
-    """A scheduler rules over the node's GPUs: what it gives to no job is free. scheduler: slurm, kubernetes."""
+    """A scheduler rules over the node's GPUs: what it gives to no job is free.
+
+    scheduler: slurm, kubernetes.
+    """
 
     scheduler: str
 
@@ -63,8 +66,9 @@ class JobPod(Reading, frozen=True):
 class Claim(Reading, frozen=True):
     """A source's word that a job holds a device.
 
-    `device` is in the words of the source: a UUID or its beginning (GPU-..., MIG-...), `minor:3` (/dev/nvidia3),
-    `index:3` (the driver's order), `pci:0000:1b:00.0`, `MIG-GPU-<uuid>/<gi>/<ci>`, `nvidia0/gi3`.
+    `device` is in the words of the source: a UUID or its beginning (GPU-..., MIG-...), `minor:3`
+    (/dev/nvidia3), `index:3` (the driver's order), `pci:0000:1b:00.0`, `MIG-GPU-<uuid>/<gi>/<ci>`,
+    `nvidia0/gi3`.
     `member`: which part of the job it is, so that two pods of one job on one GPU are two sharers.
     source: slurm, kubernetes, container.
     """
