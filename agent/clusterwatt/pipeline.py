@@ -9,41 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from clusterwatt.clock import Clock, next_point_s
 from clusterwatt.driver.client import DriverClient
-from clusterwatt.meters import peak, suspect
-from clusterwatt.meters.activity import ActivityMeter
-from clusterwatt.meters.deviation import DeviationMeter
-from clusterwatt.meters.energy import GpuMeter
-from clusterwatt.meters.engines import EnginesMeter
-from clusterwatt.meters.node import NodeMeter
-from clusterwatt.meters.suspect import SuspectMeter
-from clusterwatt.meters.throttle import ThrottleMeter
-from clusterwatt.meters.xid import XidMeter
+from clusterwatt.measuring import Meters
 from clusterwatt.readings.base import Reading
-from clusterwatt.readings.gpu import (
-    GpuEngines,
-    GpuGpm,
-    GpuInfo,
-    GpuIntegrals,
-    GpuMode,
-    GpuPcieTraffic,
-    GpuPower,
-    GpuPowerLimit,
-    GpuProcesses,
-    GpuThrottle,
-    GpuUse,
-)
-from clusterwatt.readings.gpu_measured import GpuEnergy, HardwareEvent
-from clusterwatt.readings.host import BoardPower, EnergyZone
-from clusterwatt.readings.kernel_log import KernelLog, KernelSxid, KernelXid
+from clusterwatt.readings.gpu_measured import HardwareEvent
 from clusterwatt.readings.snapshot import Snapshot
-from clusterwatt.source import Account, ByType, Source, by_type
+from clusterwatt.source import Source, by_type
 from clusterwatt.worker import Countdown
 
 log = logging.getLogger("clusterwatt.pipeline")
@@ -68,21 +44,11 @@ class Pipeline:
     ) -> None:
         self._sources = sources
         self._driver = driver
-        self._driver_account = Account("gpu", clock)
         self._clock = clock
         self._publish_to = publish
         self._every_s = every_s
         self._about_agent = about_agent
-        self._gpu_meter = GpuMeter()
-        self._throttle_meter = ThrottleMeter()
-        self._engines_meter = EnginesMeter()
-        self._deviation_meter = DeviationMeter()
-        self._activity_meter = ActivityMeter()
-        self._suspect_meter = SuspectMeter()
-        self._gpm_account = Account("gpm", clock)
-        self._node_meter = NodeMeter()
-        self._node_account = Account("node_energy", clock)
-        self._xid_meter = XidMeter()
+        self._meters = Meters(clock)
         self._event_takers: list[Callable[[HardwareEvent], None]] = []
         self._number = 0
         self.last_tick_s: float | None = None
@@ -169,87 +135,28 @@ class Pipeline:
                 parts[kind] = parts.get(kind, ()) + found
             read_s.update(dict.fromkeys(fresh, source.read_s))
         if self._driver is not None:
-            parts.update(self._from_driver(self._driver))
-        parts.update(by_type(self._measure_node(parts, read_s)))
-        parts.update(by_type(self._measure_xids(parts)))
+            said = by_type(self._driver.readings())
+            parts.update(self._meters.measure_gpus(said, self._driver, held=None))
+        parts.update(by_type(self._meters.measure_node(parts, read_s)))
+        parts.update(by_type(self._meters.measure_xids(parts, self._driver)))
+        self._tell_of_events()
         loose: list[Reading] = list(self._about_agent())
         for source in self._sources:
             loose.extend(source.state(now_s))
         if self._driver is not None:
             loose.append(self._driver.state())
             loose.extend(self._driver.gpm.state(now_s))
-        loose.extend(self._driver_account.readings())
-        loose.extend(self._gpm_account.readings())
-        loose.extend(self._node_account.readings())
+        loose.extend(self._meters.accounts())
         parts.update(by_type(loose))
         self._number += 1
         self._publish_to(
             Snapshot(tick=self._number, wall_s=self._clock.wall_s(), monotonic_s=now_s, readings=parts)
         )
 
-    def _from_driver(self, driver: DriverClient) -> ByType:
-        """What the driver host said, and what the GPU meters make of it."""
-        parts = dict(by_type(driver.readings()))
-        parts[GpuThrottle] = tuple(self._throttle_meter.measure(parts.get(GpuThrottle, ())))
-        parts[GpuEngines] = tuple(self._engines_meter.measure(parts.get(GpuEngines, ())))
-        measured = self._gpu_meter.measure(parts.get(GpuIntegrals, ()), parts.get(GpuPowerLimit, ()))
-        activity = self._measure_activity(parts, driver.every_seconds)
-        failures = driver.take_failures()
-        if failures is not None:  # else nothing new was said, so nothing new can have failed
-            measured = iter(self._driver_account.without_failures(itertools.chain(failures, measured)))
-            failed = itertools.chain(driver.gpm.take_failures(), activity)
-            activity = iter(self._gpm_account.without_failures(failed))
-        for kind, made in by_type(itertools.chain(measured, activity)).items():
-            parts[kind] = parts.get(kind, ()) + made
-        return parts
-
-    def _measure_activity(self, parts: ByType, every_s: float) -> Iterator[Reading]:
-        integrals, gpm = parts.get(GpuIntegrals, ()), parts.get(GpuGpm, ())
-        uses = parts.get(GpuUse, ())
-        in_mig_mode = {mode.uuid for mode in parts.get(GpuMode, ()) if mode.mode == "mig" and mode.enabled}
-        yield from self._activity_meter.measure(
-            integrals,
-            gpm,
-            uses,
-            parts.get(GpuPcieTraffic, ()),
-            every_s=every_s,
-            instances={info.uuid for info in parts.get(GpuInfo, ()) if info.parent_uuid},
-            in_mig_mode=in_mig_mode,
-        )
-        yield from self._suspect_meter.measure(
-            integrals,
-            gpm,
-            uses,
-            parts.get(GpuPower, ()),
-            every_s=every_s,
-            processes=suspect.holders(parts.get(GpuProcesses, ())),
-        )
-        yield from self._deviation_meter.measure(integrals, every_s=every_s)
-        yield from peak.measure(parts.get(GpuInfo, ()), in_mig_mode)
-
-    def _measure_node(self, parts: ByType, read_s: Mapping[type[Reading], float]) -> list[Reading]:
-        measured = self._node_meter.measure(
-            parts.get(GpuEnergy, ()),
-            parts.get(GpuPower, ()),
-            (read_s.get(EnergyZone, 0.0), parts.get(EnergyZone, ())),
-            (read_s.get(BoardPower, 0.0), parts.get(BoardPower, ())),
-        )
-        return self._node_account.without_failures(measured)
-
-    def _measure_xids(self, parts: ByType) -> list[Reading]:
-        readable = KernelLog in parts
-        counts = list(
-            self._xid_meter.measure(
-                parts.get(GpuInfo, ()),
-                self._driver.take_xids() if self._driver else (),
-                self._driver.xids_watched if self._driver else (),
-                (*parts.get(KernelXid, ()), *parts.get(KernelSxid, ())) if readable else None,
-            )
-        )
-        for event in self._xid_meter.take_events():
+    def _tell_of_events(self) -> None:
+        for event in self._meters.take_events():
             for take in self._event_takers:
                 try:
                     take(event)
                 except Exception:  # one taker must not keep the others, or the page, from an XID
                     log.exception("a bug of the agent, please report it")
-        return counts
