@@ -31,7 +31,7 @@ from clusterwatt.expose.server import Site
 from clusterwatt.flight import bundle as flight_bundle
 from clusterwatt.flight.recorder import Recorder
 from clusterwatt.flight.replay import FlightCollector
-from clusterwatt.inventory import CATALOG, COLLECTORS
+from clusterwatt.inventory import CATALOG, COLLECTORS, FEEDS, WORKLOADS
 from clusterwatt.log import configure as configure_log
 from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml import bundle
@@ -195,11 +195,16 @@ class Agent:
 
     def _wanted(self, config: Config) -> Iterator[tuple[str, CollectorSettings, Callable[[], Collector]]]:
         """Name, settings and maker of every collector that is switched on."""
-        for entry in COLLECTORS:
-            settings: CollectorSettings = getattr(config.collectors, entry.name)
-            if settings.enabled:
-                files = Files(config.node.root, self._clock)
-                yield entry.name, settings, partial(entry.make, files, settings, self._clock)
+        for section, entries in (
+            (config.collectors, COLLECTORS),
+            (config.workloads, WORKLOADS),
+            (config.feeds, FEEDS),
+        ):
+            for entry in entries:
+                settings: CollectorSettings = getattr(section, entry.name)
+                if settings.enabled:
+                    files = Files(config.node.root, self._clock)
+                    yield entry.name, settings, partial(entry.make, files, settings, self._clock)
         if config.expose.node_exporter_names:
             for extra in node_exporter.COLLECTORS:
                 files = Files(config.node.root, self._clock)

@@ -1,4 +1,4 @@
-"""Every collector of the agent, how it is made, and the catalogue of all families in the order of the page.
+"""Every source of the agent, how it is made, and the catalogue of all families in the order of the page.
 
 A new collector is one line here, its file, and its settings in `config.model`. GPUs are not in the list: the
 driver host reads them.
@@ -72,6 +72,12 @@ COLLECTORS = (
     Entry("textfile", textfile.METRICS, textfile.TextfileCollector),
 )
 
+# Who holds which GPU; settings in `config.workloads`.
+WORKLOADS: tuple[Entry, ...] = ()
+
+# What energy is multiplied by; settings in `config.feeds`.
+FEEDS: tuple[Entry, ...] = ()
+
 # What the agent says of itself comes first: the limit of the page cuts at the end, and the counter of what
 # was cut must not be among that.
 CATALOG: Metrics = (
@@ -82,6 +88,6 @@ CATALOG: Metrics = (
     *peak.METRICS,
     *deviation.METRICS,
     *xid.METRICS,
-    *(metric for entry in COLLECTORS for metric in entry.metrics),
+    *(metric for entry in (*COLLECTORS, *WORKLOADS, *FEEDS) for metric in entry.metrics),
     *node.METRICS,
 )
