@@ -45,7 +45,7 @@ def test_every_setting_is_explained_in_its_section() -> None:
 def test_every_number_has_its_unit_in_its_name() -> None:
     for path, kind in SETTINGS.items():
         if isinstance(kind, inspect.FloatType):
-            assert path.endswith(("_seconds", "_gbit", "_ratio", ".pue")), path
+            assert path.endswith(("_seconds", "_gbit", "_ratio", "_per_kwh", ".pue")), path
 
 
 def test_every_card_that_can_be_simulated_can_be_configured_and_no_other() -> None:

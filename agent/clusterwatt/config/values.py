@@ -16,7 +16,7 @@ import yaml
 from msgspec import inspect
 
 from clusterwatt.config.document import KNOWN_TAGS, TAG
-from clusterwatt.config.model import listen_address
+from clusterwatt.config.model import http_address, listen_address
 from clusterwatt.config.problems import escaped, shown
 
 NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -165,8 +165,15 @@ def _check_port(text: str) -> None:
         raise ValueError("it is device and port number, with a slash between them")
 
 
+def _check_header_name(text: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9-]*", text):
+        raise ValueError("it consists of letters, digits and hyphens")
+
+
 FORMS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "pattern": ("a regular expression", _check_pattern),
     "port": ("a port such as mlx5_0/1", _check_port),
     "listen address": ("an address such as 127.0.0.1:10777", listen_address),
+    "http address": ("an address such as https://host/path", http_address),
+    "header name": ("the name of a header", _check_header_name),
 }
