@@ -43,7 +43,8 @@ UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
 @pytest.fixture(autouse=True)
-def binding() -> Iterator[None]:
+def binding(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("clusterwatt.driver.events.WAIT_MS", 5)  # a host then leaves at once
     yield
     uninstall()
 

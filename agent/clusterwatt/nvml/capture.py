@@ -210,7 +210,8 @@ class Replay:
             return SUCCESS if name in UNASKED else NOT_SUPPORTED
         call, again = found
         if name.startswith(WAITS_FOR_EVENTS) and again:
-            threading.Event().wait(max(call.took_s, SILENT_WAIT_S))
+            longest_s = int(getattr(arguments[-1], "value", arguments[-1])) / 1000
+            threading.Event().wait(min(longest_s, max(call.took_s, SILENT_WAIT_S)))
             return TIMEOUT  # an event has happened once
         _wait(call)
         if isinstance(call.code, str):
