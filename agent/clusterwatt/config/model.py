@@ -399,10 +399,49 @@ class Recorder(Section, frozen=True):
     max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 40)] = 64 << 20
 
 
-class Training(Section, frozen=True):
-    """Training runs. `directories`: folders in which they write TensorBoard files."""
+Quantity = Literal[
+    "train_loss",
+    "eval_loss",
+    "train_accuracy",
+    "eval_accuracy",
+    "learning_rate",
+    "gradient_norm",
+    "step",
+    "step_duration_seconds",
+    "tokens_total",
+    "tokens_per_second",
+    "tokens_per_second_per_gpu",
+    "samples_per_second",
+    "loss_scale",
+]
 
-    directories: tuple[str, ...] = ()
+
+class Training(Collector, frozen=True):
+    """Training runs, from the TensorBoard files that they write.
+
+    `directories`: folders to look into, also those that appear later; each folder below with event files is a
+    run. `read_from`: where to begin in a file that is found: its `tail`, of `tail_bytes`, or its `start`.
+    `live_seconds`: a file that was not written for so long is not followed, nor is its run exported.
+    `max_runs`: further runs are left out, the ones written last stand.
+    `hosts`: names of this node besides its own, as regular expressions on the whole name: a run is exported
+    by the node whose name is in the file's name. `any_host`: export runs of every name, and those whose files
+    carry none; only for folders that no other node sees.
+    `tags`: quantity by tag, beyond what is known of the common frameworks. `scalars`: further tags to export
+    under their own name, as regular expressions on the whole tag.
+    `job_from_path`: a regular expression, with a group `job`, that finds the Slurm job in the path of a run
+    whose process does not tell.
+    """
+
+    directories: tuple[NotEmpty, ...] = ()
+    read_from: Literal["tail", "start"] = "tail"
+    tail_bytes: Annotated[int, Meta(ge=1 << 12, le=1 << 30)] = 1 << 20
+    live_seconds: Annotated[float, Meta(ge=60, le=31_536_000)] = 21_600.0
+    max_runs: Annotated[int, Meta(ge=1, le=4_096)] = 256
+    hosts: tuple[Pattern, ...] = ()
+    any_host: bool = False
+    tags: dict[str, Quantity] = {}
+    scalars: tuple[Pattern, ...] = ()
+    job_from_path: Pattern = ""
 
 
 class Slurm(Collector, frozen=True):
@@ -477,7 +516,8 @@ class Grid(Collector, frozen=True):
     """Carbon intensity of the grid. Without a zone, a constant or a service there is none, and no carbon.
 
     `zone`: of the table that is shipped, as `FR`, `US-TX` or `WORLD`; beside a constant or a service also any
-    other name, which is a label then. `grams_per_kwh`: the site's own constant in place of the table; 0: none.
+    other name, which is a label then.
+    `grams_per_kwh`: the site's own yearly average, in place of the table; 0: none.
     A service that is silent is replaced by these after its `max_age_seconds`; one of marginal intensity by
     nothing, since they are averages.
     """
