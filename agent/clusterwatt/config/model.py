@@ -447,21 +447,69 @@ class Training(Collector, frozen=True):
 class Slurm(Collector, frozen=True):
     """Jobs of Slurm, from their cgroups and from the files of our prolog; no command of Slurm is run.
 
-    `job_files`: the folder in which the prolog says who holds which GPU.
+    `job_files`: the folder in which the prolog says who holds which GPU. `left_over_seconds`: a file whose job
+    has had no cgroup for so long was left behind; the job is over.
+    `gpu_numbers`: what SLURM_JOB_GPUS counts where there is no such file: the minor number, N of /dev/nvidiaN,
+    with `File=` in gres.conf, or the driver's index.
+    `exempt`: a regular expression on the whole id (`slurm/4711`) or name of jobs that rules about waste leave
+    out; so does the word `clusterwatt-exempt` in a job's comment.
     """
 
     every_seconds: Tick = 2.0
-    job_files: str = "/run/clusterwatt/jobs"
+    job_files: NotEmpty = "/run/clusterwatt/jobs"
+    left_over_seconds: Seconds = 300.0
+    gpu_numbers: Literal["minor", "index"] = "minor"
+    exempt: Pattern = ""
 
 
 class Kubernetes(Collector, frozen=True):
     """Pods, from the kubelet's list of device assignments and, where the agent may ask it, the API.
 
-    `socket`: of the kubelet's PodResources service.
+    `socket`: of the kubelet's PodResources service, asked each `kubelet_seconds`, and sooner when a pod comes
+    or goes; each `every_seconds` the cgroups of pods are looked at. `pod_logs`: the kubelet's folder of logs,
+    whose names tell the uids of pods where the API does not.
+    `resources`: patterns of the resources that are GPUs; site-defined names are added here.
+    `node_name`: empty: the environment variable NODE_NAME. `api_url`: empty: the API of the cluster in which
+    the agent runs, with the files of its service account. The API is asked each `api_seconds`, and when the
+    set of pods changes. `deadline_seconds`: for one answer of either.
+    `user_labels`, `account_labels`, `queue_labels`: labels or annotations of the job's controller or its pods
+    that name its user, account (else it is the namespace) and queue; the first that is there counts.
+    `service_kinds`, `interactive_kinds`: kinds of controllers whose work is not batch.
     """
 
-    every_seconds: Tick = 10.0
-    socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    every_seconds: Tick = 2.0
+    socket: NotEmpty = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    kubelet_seconds: Annotated[float, Meta(ge=1, le=600)] = 10.0
+    pod_logs: str = "/var/log/pods"
+    resources: tuple[str, ...] = ("nvidia.com/gpu", "nvidia.com/gpu.*", "nvidia.com/mig-*")
+    node_name: str = ""
+    api_url: str = ""
+    token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    ca_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+    api_seconds: Annotated[float, Meta(ge=5, le=3_600)] = 30.0
+    deadline_seconds: Annotated[float, Meta(gt=0, le=60)] = 5.0
+    user_labels: tuple[str, ...] = ("clusterwatt.io/user", "hub.jupyter.org/username")
+    account_labels: tuple[str, ...] = ("clusterwatt.io/account",)
+    queue_labels: tuple[str, ...] = (
+        "kueue.x-k8s.io/queue-name",
+        "kueue.x-k8s.io/local-queue-name",
+        "volcano.sh/queue-name",
+        "scheduling.volcano.sh/queue-name",
+        "kai.scheduler/queue",
+        "runai/queue",
+    )
+    service_kinds: tuple[str, ...] = (
+        "Deployment",
+        "StatefulSet",
+        "DaemonSet",
+        "ReplicaSet",
+        "ReplicationController",
+        "LeaderWorkerSet",
+        "RayService",
+        "InferenceService",
+        "Service",
+    )
+    interactive_kinds: tuple[str, ...] = ("Notebook", "InteractiveWorkload")
 
 
 class Container(Collector, frozen=True):

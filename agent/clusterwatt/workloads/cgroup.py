@@ -78,7 +78,7 @@ def owner_of_lines(text: str) -> Owner | None:
 
     Its place may differ between hierarchies: Slurm on cgroup v1 may name the job in that of the freezer only.
     """
-    lines = text.splitlines()[:MAX_LINES]
+    lines = text.split("\n")[:MAX_LINES]
     return most_specific(owner_of(line.split(":", 2)[-1]) for line in lines if line.count(":") >= 2)
 
 

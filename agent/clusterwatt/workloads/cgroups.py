@@ -1,7 +1,7 @@
 """The cgroups of jobs, pods and containers on the node, and what they use: /sys/fs/cgroup below its root.
 
 Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/{cpuacct,memory}.rst. cgroup v2, v1, and both beside each
-other (hybrid). The tree is walked every few seconds, so it is done cheaply: a cgroup's directory has two links
+other (hybrid). The tree is walked every few seconds, so it is done cheaply: a directory there has two links
 more than it has children (kernfs_refresh_inode in fs/kernfs/inode.c), which tells a leaf, and a change,
 without a listing.
 """
