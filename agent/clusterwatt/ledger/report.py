@@ -1,0 +1,275 @@
+"""What the ledger knows about a period or a job, for reports. Reads only; an agent may write meanwhile.
+
+    with reader(path) as books:                          # Raises LedgerError, with the remedy
+        for row in books.usage(from_s, to_s, by="job"):  # or "user", "account", "namespace"
+            ...
+        books.unattributed(from_s, to_s)                 # what no job is charged with
+        books.job("slurm/4711")                          # a job's whole life; None: not known
+        books.jobs(running=True, limit=50)               # newest first
+
+Books are kept by full hours (UTC): a period takes in every hour that begins in it, and the one it begins in.
+A job that lies wholly within the period is read from its running totals, one that the period cuts from its
+hours: a month with a hundred thousand jobs is read in less than a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from clusterwatt.attribution.entries import JobRecord, plus
+from clusterwatt.ledger.store import Connection, open_to_read
+from clusterwatt.ledger.totals import COLUMNS, ENERGY, Totals
+from clusterwatt.readings.work import Job
+
+HOUR_S = 3_600
+RUNS_WITHIN_S = 600.0  # of the last commit: a job that was seen then, and whose end was not, runs
+
+By = Literal["job", "user", "account", "namespace"]
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Money in one currency. None: nothing of the kind has a price. `idle` is part of the two others."""
+
+    energy: float | None
+    gpu: float | None
+    idle: float | None
+
+
+class UsageRow(msgspec.Struct, frozen=True):
+    """What one job, or all jobs of one user, account or namespace used in a period.
+
+    `key`: what the rows are grouped by. `jobs`: how many there are in it. `totals`: seconds, joules and
+    grams, see `Totals`; its columns of money are None, money is in `costs` by currency. `record` and `gpus`
+    (how many devices of each model) are known by job only. `unobserved_seconds` over `gpu_seconds` is what
+    the agent did not see; activity means something over `observed_seconds` only, tensor activity over
+    `tensor_observed_seconds`.
+    """
+
+    key: str
+    jobs: int
+    totals: Totals
+    costs: Mapping[str, Cost]
+    record: JobRecord | None = None
+    gpus: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+
+class LedgerInfo(msgspec.Struct, frozen=True):
+    """The ledger about itself; times are Unix times. `kept_from_s`: older hours were removed; None: none."""
+
+    schema_version: int
+    bytes_used: int
+    began_s: float
+    committed_s: float | None
+    first_hour_s: int | None
+    last_hour_s: int | None
+    kept_from_s: int | None
+    jobs: int
+    unobserved_seconds: float
+    measured_joules: float
+    booked_joules: float
+
+
+@contextlib.contextmanager
+def reader(path: Path) -> Iterator[Reader]:
+    """Open a ledger to read; all answers are of one moment. Raises LedgerError."""
+    connection = open_to_read(path)
+    try:
+        connection.execute("BEGIN")
+        yield Reader(connection)
+    finally:
+        connection.close()
+
+
+class Reader:
+    """Answers about a period or a job."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def usage(self, from_s: float, to_s: float, by: By = "job") -> list[UsageRow]:
+        """What jobs used from `from_s` to `to_s` (Unix time); most GPU seconds first, then by key."""
+        period = {"from_s": math.floor(from_s / HOUR_S) * HOUR_S, "to_s": to_s, "nobody": 0}
+        if by == "job":
+            found = self._connection.execute(
+                f"{PART} SELECT {IDENTITY}, part.currency, {PART_COLUMNS} "
+                "FROM part JOIN job ON job.number = part.job",
+                period,
+            )
+            rows = _by_job(found)
+        else:
+            found = self._connection.execute(
+                f"{PART} SELECT {GROUPS[by]}, part.currency, COUNT(DISTINCT part.job), {SUMS} "
+                "FROM part JOIN job ON job.number = part.job GROUP BY 1, 2",
+                period,
+            )
+            jobs = dict(
+                self._connection.execute(
+                    f"{PART} SELECT {GROUPS[by]}, COUNT(DISTINCT part.job) "
+                    "FROM part JOIN job ON job.number = part.job GROUP BY 1",
+                    period,
+                ).fetchall()
+            )
+            rows = _grouped(found, jobs)
+        rows.sort(key=lambda row: (-(row.totals.gpu_seconds or 0.0), row.key))
+        return rows
+
+    def unattributed(self, from_s: float, to_s: float) -> UsageRow:
+        """What no job is charged with in the period; its key is empty."""
+        period = {"from_s": math.floor(from_s / HOUR_S) * HOUR_S, "to_s": to_s, "nobody": 1}
+        found = self._connection.execute(
+            f"{PART} SELECT '', part.currency, 0, {PART_COLUMNS} FROM part", period
+        )
+        rows = _grouped(found, {"": 0})
+        return rows[0] if rows else UsageRow(key="", jobs=0, totals=Totals(), costs={})
+
+    def job(self, job_id: str) -> UsageRow | None:
+        """What a job used in its whole life here; None when the ledger does not know it."""
+        rows = self._lives("job.job_id = ?", (job_id,))
+        return rows[0] if rows else None
+
+    def jobs(self, *, running: bool = False, limit: int = 100) -> list[UsageRow]:
+        """The jobs that were seen last, with their whole lives, newest first; `running`: only such."""
+        picked = (
+            "job.number IN (SELECT number FROM job WHERE number <> 0 {} ORDER BY last_seen_s DESC, number DESC "
+            "LIMIT ?)"
+        )
+        runs = ""
+        values: tuple[object, ...] = (limit,)
+        if running:
+            runs = "AND ended_s IS NULL AND last_seen_s >= (SELECT committed_s FROM node) - ?"
+            values = (RUNS_WITHIN_S, limit)
+        rows = self._lives(picked.format(runs), values)
+        rows.sort(key=lambda row: (row.record.last_seen_s if row.record else 0.0, row.key), reverse=True)
+        return rows
+
+    def info(self) -> LedgerInfo:
+        """The ledger about itself."""
+        ask = self._connection.execute
+        node = ask(
+            "SELECT began_s, committed_s, kept_from_s, unobserved_seconds, measured_joules FROM node"
+        ).fetchone()
+        first, last = ask("SELECT MIN(hour_s), MAX(hour_s) FROM usage").fetchone()
+        pages, free, size = (ask(f"PRAGMA {name}").fetchone()[0] for name in SIZES)
+        return LedgerInfo(
+            schema_version=ask("PRAGMA user_version").fetchone()[0],
+            bytes_used=(pages - free) * size,
+            began_s=node[0],
+            committed_s=node[1],
+            first_hour_s=first,
+            last_hour_s=last,
+            kept_from_s=node[2],
+            jobs=ask("SELECT COUNT(*) FROM job WHERE number <> 0").fetchone()[0],
+            unobserved_seconds=node[3],
+            measured_joules=node[4],
+            booked_joules=ask("SELECT TOTAL(joules) FROM account").fetchone()[0],
+        )
+
+    def _lives(self, which: str, values: tuple[object, ...]) -> list[UsageRow]:
+        return _by_job(
+            self._connection.execute(
+                f"SELECT {IDENTITY}, part.currency, {PART_COLUMNS} "
+                f"FROM job LEFT JOIN total part ON part.job = job.number WHERE {which}",
+                values,
+            )
+        )
+
+
+SIZES = ("page_count", "freelist_count", "page_size")
+GROUPS = {"user": "job.user", "account": "part.account", "namespace": "job.k8s_namespace"}
+JOB_FIELDS = Job.__struct_fields__
+TIMES = ("first_seen_s", "last_seen_s", "ended_s")
+IDENTITY = ", ".join(f"job.{name}" for name in ("number", *JOB_FIELDS, *TIMES, "gpus"))
+PART_COLUMNS = ", ".join(f"part.{name}" for name in COLUMNS)
+SUMS = ", ".join(f"SUM(part.{name})" for name in COLUMNS)
+
+
+def _summed(column: str) -> str:
+    """The column of `total`, from the entries of hours."""
+    for (component, method), name in ENERGY.items():
+        if name == column:
+            case = f"entry.component = '{component}' AND entry.method = '{method}'"
+            return f"SUM(CASE WHEN {case} THEN usage.joules END)"
+    if column == "idle_cost":
+        idle = "COALESCE(usage.energy_cost + usage.gpu_cost, usage.energy_cost, usage.gpu_cost)"
+        return f"SUM(CASE WHEN entry.state = 'idle' THEN {idle} END)"
+    if column.startswith("idle_"):
+        return f"SUM(CASE WHEN entry.state = 'idle' THEN usage.{column.removeprefix('idle_')} END)"
+    return f"SUM(usage.{column})"
+
+
+# The rows of a period. CROSS JOIN keeps the order: from the few jobs that the period cuts to their hours.
+PART = f"""
+WITH part AS (
+    SELECT total.* FROM job JOIN total ON total.job = job.number
+    WHERE job.first_hour_s >= :from_s AND job.last_hour_s < :to_s AND (job.number = 0) = :nobody
+    UNION ALL
+    SELECT job.number, entry.account, entry.currency, {", ".join(map(_summed, COLUMNS))}
+    FROM job CROSS JOIN entry ON entry.job = job.number CROSS JOIN usage ON usage.entry = entry.number
+    WHERE job.first_hour_s < :to_s AND job.last_hour_s >= :from_s
+    AND NOT (job.first_hour_s >= :from_s AND job.last_hour_s < :to_s) AND (job.number = 0) = :nobody
+    AND usage.hour_s >= :from_s AND usage.hour_s < :to_s
+    GROUP BY 1, 2, 3
+)
+"""
+
+
+def _by_job(found: Iterator[tuple[Any, ...]]) -> list[UsageRow]:
+    """Rows by job: of one job there may be several, by account and currency."""
+    ends = 1 + len(JOB_FIELDS)
+    rows: dict[int, UsageRow] = {}
+    for line in found:
+        number, *_ = line
+        known = rows.get(number)
+        currency, totals = line[ends + 4] or "", Totals(*line[ends + 5 :])
+        if known is not None:
+            rows[number] = _joined(known, currency, totals)
+            continue
+        identity = line[1:ends]
+        first_seen_s, last_seen_s, ended_s, gpus = line[ends : ends + 4]
+        job = Job(*identity[:-1], exempt=bool(identity[-1]))
+        rows[number] = UsageRow(
+            key=job.job_id,
+            jobs=1,
+            totals=totals,
+            costs=_costs(currency, totals),
+            record=JobRecord(job, first_seen_s or 0.0, last_seen_s or 0.0, ended_s),
+            gpus=msgspec.json.decode(gpus) if gpus != "{}" else {},
+        )
+    return list(rows.values())
+
+
+def _grouped(found: Iterator[tuple[Any, ...]], jobs: Mapping[str, int]) -> list[UsageRow]:
+    rows: dict[str, UsageRow] = {}
+    for key, currency, _, *columns in found:
+        totals = Totals(*columns)
+        known = rows.get(key)
+        if known is None:
+            rows[key] = UsageRow(key=key, jobs=jobs[key], totals=totals, costs=_costs(currency, totals))
+        else:
+            rows[key] = _joined(known, currency, totals)
+    return list(rows.values())
+
+
+def _costs(currency: str, totals: Totals) -> dict[str, Cost]:
+    """The money of a row; it leaves the row, in which sums over currencies would mean nothing."""
+    cost = Cost(totals.energy_cost, totals.gpu_cost, totals.idle_cost)
+    totals.energy_cost = totals.gpu_cost = totals.idle_cost = None
+    return {} if cost.energy is None and cost.gpu is None else {currency: cost}
+
+
+def _joined(known: UsageRow, currency: str, totals: Totals) -> UsageRow:
+    costs = dict(known.costs)
+    for name, cost in _costs(currency, totals).items():
+        there = costs.get(name)
+        costs[name] = cost if there is None else _added(there, cost)
+    return msgspec.structs.replace(known, totals=known.totals.plus(totals), costs=costs)
+
+
+def _added(one: Cost, other: Cost) -> Cost:
+    return Cost(plus(one.energy, other.energy), plus(one.gpu, other.gpu), plus(one.idle, other.idle))
