@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from clusterwatt.collectors.failures import failure
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from clusterwatt.catalog import FULL, STANDARD, Table
 from clusterwatt.collectors import md
-from clusterwatt.collectors.failures import failure
 from clusterwatt.config.model import DiskCollector as Settings
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.storage import Disk, DiskInfo
 from clusterwatt.sysfs import Files

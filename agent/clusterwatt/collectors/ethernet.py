@@ -24,9 +24,9 @@ import msgspec
 from clusterwatt.catalog import CORE, FULL, STANDARD, LevelBy, Table
 from clusterwatt.clock import Clock
 from clusterwatt.collectors import bond
-from clusterwatt.collectors.failures import failure
 from clusterwatt.collectors.interfaces import CLASS, has_hardware, is_interface, kind_by_name, kind_of
 from clusterwatt.config.model import EthernetCollector as Settings
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.network import Network, NetworkInfo
 from clusterwatt.sysfs import LISTING_SECONDS, Files

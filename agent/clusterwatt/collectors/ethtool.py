@@ -19,8 +19,8 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 
 from clusterwatt.catalog import FULL, Table
-from clusterwatt.collectors.failures import failure
 from clusterwatt.collectors.interfaces import CLASS, is_interface, kind_of
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.network import NetworkPause
 from clusterwatt.sysfs import Files

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from clusterwatt.catalog import FULL, STANDARD, Table
 from clusterwatt.clock import Clock
-from clusterwatt.collectors.failures import failure
 from clusterwatt.collectors.mounts import Mount, mounts_of_host, on_top, parse
 from clusterwatt.config.model import FilesystemCollector as Settings
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.storage import Filesystem, FilesystemProbe
 from clusterwatt.sysfs import NOT_OFFERED, Files

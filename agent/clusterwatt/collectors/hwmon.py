@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from clusterwatt.catalog import FULL, Table
-from clusterwatt.collectors.failures import failure
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.host import BoardPower, Temperature
 from clusterwatt.sysfs import Files

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import msgspec
 
 from clusterwatt.catalog import STANDARD, Table
-from clusterwatt.collectors.failures import failure
 from clusterwatt.collectors.mounts import Mount, mounts_of_host
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.storage import LustreMount, LustreOperation
 from clusterwatt.sysfs import Files

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clusterwatt.catalog import STANDARD, Table
-from clusterwatt.collectors.failures import failure
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.storage import MdArray
 from clusterwatt.sysfs import Files

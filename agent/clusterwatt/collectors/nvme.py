@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 from clusterwatt.catalog import FULL, Table
-from clusterwatt.collectors.failures import failure
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.storage import DiskHealth
 from clusterwatt.sysfs import Files

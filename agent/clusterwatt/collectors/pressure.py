@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from clusterwatt.catalog import STANDARD, Table
-from clusterwatt.collectors.failures import failure
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.host import Pressure
 from clusterwatt.sysfs import Files

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from clusterwatt.collectors.failures import failure
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.host import EnergyZone
 from clusterwatt.sysfs import Files

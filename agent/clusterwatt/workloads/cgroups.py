@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from clusterwatt.clock import Clock
-from clusterwatt.collectors.failures import failure
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure
 from clusterwatt.sysfs import NOT_OFFERED, Files
 from clusterwatt.workloads.cgroup import Owner, owner_of

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from clusterwatt.collectors.failures import failure
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure
 from clusterwatt.sysfs import FLAGS, NOT_OFFERED, raise_unless_not_offered
 

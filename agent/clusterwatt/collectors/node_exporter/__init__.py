@@ -14,7 +14,6 @@ from functools import partial
 from typing import NamedTuple
 
 from clusterwatt.collectors import Collector
-from clusterwatt.collectors.failures import failure
 from clusterwatt.collectors.node_exporter import (
     disks,
     infiniband,
@@ -26,6 +25,7 @@ from clusterwatt.collectors.node_exporter import (
     system,
 )
 from clusterwatt.collectors.timesync import library_adjtimex
+from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.sysfs import Files
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from clusterwatt.collectors.cpu import MODES, TICKS_PER_SECOND
-from clusterwatt.collectors.failures import failure
 from clusterwatt.collectors.node_exporter.families import COUNTER, GAUGE, UNTYPED, Found, Row, single, table
+from clusterwatt.failures import failure
 from clusterwatt.sysfs import Files
 
 STAT = (

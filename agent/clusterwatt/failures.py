@@ -1,4 +1,4 @@
-"""How a collector tells that one item could not be read while its neighbours could."""
+"""How a source tells that one item could not be read while its neighbours could."""
 
 from __future__ import annotations
 
