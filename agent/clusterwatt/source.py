@@ -17,6 +17,7 @@ from clusterwatt.worker import Outcome, Worker
 
 log = logging.getLogger("clusterwatt.collectors")
 
+WHOLE = ""  # the item of a failure of the source itself, whose last word or substitute is handed on
 
 ByType = Mapping[type[Reading], tuple[Any, ...]]
 
@@ -58,12 +59,15 @@ class Account:
         reason = reason_of(error)
         self._count(reason)
         self.failing = True
-        self._log.bad("", reason, f"{self.name}: {error}")
+        self._log.bad(WHOLE, reason, f"{self.name}: {error}")
         if reason == "bug":
             log.error("%s: a bug of the agent, please report it", self.name, exc_info=error)
 
     def without_failures(self, readings: Iterable[Reading]) -> list[Reading]:
-        """Take a good pass: count and log the failures in it, give back the rest."""
+        """Take a pass that came back: count and log the failures in it, give back the rest.
+
+        It was good unless one of them is of the source itself.
+        """
         rest, failing = [], set()
         for reading in readings:
             if isinstance(reading, Failure):
@@ -71,16 +75,17 @@ class Account:
                 if reading.ongoing:
                     continue
                 self._count(reading.reason)
-                text = f"{self.name}: {reading.item}: {reading.reason} {reading.detail}".rstrip()
+                where = ": ".join(part for part in (self.name, reading.item) if part)
+                text = f"{where}: {reading.reason} {reading.detail}".rstrip()
                 self._log.bad(reading.item, reading.reason, text)
             else:
                 rest.append(reading)
-        for item in self._failing_items - failing:
+        for item in self._failing_items - failing - {WHOLE}:
             self._log.good(item, f"{self.name}: {item}: well again")
         self._failing_items = frozenset(failing)
-        if self.failing:
-            self._log.good("", f"{self.name}: reads again")
-        self.failing = False
+        if self.failing and WHOLE not in failing:
+            self._log.good(WHOLE, f"{self.name}: reads again")
+        self.failing = WHOLE in failing
         return rest
 
     def readings(self) -> Iterator[Reading]:
@@ -109,6 +114,7 @@ class Source:
         self._born_s = clock.monotonic_s()
         self._next_s = self._born_s
         self._newest: tuple[float, ByType] | None = None
+        self._good_s = self._born_s
 
     def start(self, now_s: float, answered: Callable[[], None]) -> bool:
         """Start a pass if one is due and none is outstanding; `answered` is called on the source's thread."""
@@ -145,7 +151,7 @@ class Source:
         stuck_s = now_s - busy_since_s if busy_since_s is not None else 0.0
         if newest is not None and not newest[1] and not self.account.errors and stuck_s <= self._every_s:
             return
-        age_s = now_s - (self._born_s if newest is None else newest[0])
+        age_s = now_s - self._good_s
         good = newest is not None and not self.account.failing and age_s <= STALE_INTERVALS * self._every_s
         yield CollectorState(
             collector=self.name,
@@ -162,3 +168,5 @@ class Source:
             self.account.pass_failed(outcome.error or RuntimeError("no result"))
             return
         self._newest = (outcome.started_s, by_type(self.account.without_failures(outcome.result)))
+        if not self.account.failing:
+            self._good_s = outcome.started_s

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clusterwatt.config.model import Config, Ledger
+from clusterwatt.config.model import Config, Grid, Ledger
+from clusterwatt.config.problems import nearest, shown
 
 
 def contradictions(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -26,6 +27,31 @@ def contradictions(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("simulate.faults_file",), "faults are played on a simulated driver only: set simulate.profile"
     if config.simulate.replay_file and config.simulate.profile:
         yield ("simulate.replay_file", "simulate.profile"), "a driver is recorded or simulated, not both"
+    yield from _grid(config.feeds.grid)
+
+
+def _grid(grid: Grid) -> Iterator[tuple[tuple[str, ...], str]]:
+    service = grid.service
+    if grid.zone and not grid.grams_per_kwh and not service.url:
+        from clusterwatt.feeds import intensity_table  # only who asks for a zone pays for the table
+
+        if grid.zone not in intensity_table.rows():
+            meant = nearest(grid.zone, intensity_table.rows())
+            hint = f"; did you mean {meant}?" if meant else ""
+            reason = "expected a country as FR, a state as US-TX, or WORLD, or set feeds.grid.grams_per_kwh"
+            yield ("feeds.grid.zone",), f'not in the table: "{shown(grid.zone)}"{hint}: {reason}'
+    above = "feeds.grid.service"
+    if service.url and not service.value_path:
+        yield (f"{above}.value_path", f"{above}.url"), "expected where the number stands in the answer"
+    if service.header and not service.header_file:
+        yield (f"{above}.header_file", f"{above}.header"), "expected the file with the value of the header"
+    if service.header_file and not service.header:
+        yield (f"{above}.header", f"{above}.header_file"), "expected the name of the header, as auth-token"
+    if service.max_age_seconds < service.every_seconds:
+        yield (
+            (f"{above}.max_age_seconds", f"{above}.every_seconds"),
+            f"expected at least every_seconds ({service.every_seconds:g}), got {service.max_age_seconds:g}",
+        )
 
 
 def not_in_use(config: Config) -> list[str]:

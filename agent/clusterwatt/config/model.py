@@ -469,8 +469,8 @@ class Kubernetes(Collector, frozen=True):
     or goes; each `every_seconds` the cgroups of pods are looked at. `pod_logs`: the kubelet's folder of logs,
     whose names tell the uids of pods where the API does not.
     `resources`: patterns of the resources that are GPUs; site-defined names are added here.
-    `node_name`: empty: the environment variable NODE_NAME. `api_url`: empty: the API of the cluster in which
-    the agent runs, with the files of its service account. The API is asked each `api_seconds`, and when the
+    `node_name`: empty: the environment variable NODE_NAME. `api_url`, `token_file`, `ca_file`: empty:
+    those of the cluster in which the agent runs, from its service account. The API is asked each `api_seconds`, and when the
     set of pods changes. `deadline_seconds`: for one answer of either.
     `user_labels`, `account_labels`, `queue_labels`: labels or annotations of the job's controller or its pods
     that name its user, account (else it is the namespace) and queue; the first that is there counts.
@@ -484,8 +484,8 @@ class Kubernetes(Collector, frozen=True):
     resources: tuple[str, ...] = ("nvidia.com/gpu", "nvidia.com/gpu.*", "nvidia.com/mig-*")
     node_name: str = ""
     api_url: str = ""
-    token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-    ca_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+    token_file: str = ""
+    ca_file: str = ""
     api_seconds: Annotated[float, Meta(ge=5, le=3_600)] = 30.0
     deadline_seconds: Annotated[float, Meta(gt=0, le=60)] = 5.0
     user_labels: tuple[str, ...] = ("clusterwatt.io/user", "hub.jupyter.org/username")

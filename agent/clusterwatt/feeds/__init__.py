@@ -1,1 +1,1 @@
-"""What energy is multiplied by: carbon intensity and prices, from tables, files or HTTP."""
+"""What energy and time are multiplied by: the grid's carbon intensity, and prices."""
