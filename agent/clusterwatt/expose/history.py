@@ -12,6 +12,7 @@ from clusterwatt.readings.host import CpuCount, CpuTime, Memory, Pressure
 from clusterwatt.readings.network import Network, RdmaPort
 from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.readings.storage import Disk
+from clusterwatt.readings.work import GpuState, GpuStateCost
 
 POINTS = 150
 STEP_S = 2.0
@@ -121,6 +122,13 @@ def _counters(snapshot: Snapshot) -> Iterator[tuple[Key, float]]:
         yield ("disk", disk.device, "read_bytes_per_second"), disk.read_bytes
         yield ("disk", disk.device, "written_bytes_per_second"), disk.written_bytes
         yield ("disk", disk.device, "busy_ratio"), disk.busy_seconds
+    for state in snapshot.of(GpuState):
+        yield ("gpu", state.uuid, f"{state.state}_ratio"), state.state_seconds
+    costs: dict[tuple[str, str], float] = {}
+    for cost in snapshot.of(GpuStateCost):
+        costs[cost.state, cost.currency] = costs.get((cost.state, cost.currency), 0.0) + cost.cost
+    for (name, currency), total in costs.items():
+        yield ("cost_per_second", name, currency), total
     cpus = sum(count.cpus for count in snapshot.of(CpuCount))
     modes = {time.mode: time.cpu_seconds for time in snapshot.of(CpuTime)}
     if cpus and modes:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from clusterwatt.expose import view_work
 from clusterwatt.expose.history import SHOWN_INTERFACES, Curve, Curves, gpu_power_watts
 from clusterwatt.expose.render import NOT_UNICODE
 from clusterwatt.readings.agent import BuildInfo, CollectorErrors, CollectorState
@@ -63,6 +64,7 @@ class GpuView(msgspec.Struct, frozen=True):
     """A GPU or a MIG instance; one that was lost has its identity and the reason only.
 
     `slowed_by`: what holds its clocks down now, apart from want of work. `repairs`: what it needs.
+    `work`: active, idle (held and unused), free; empty where it is not known.
     """
 
     gpu: str
@@ -84,6 +86,8 @@ class GpuView(msgspec.Struct, frozen=True):
     performance_state: float | None
     slowed_by: tuple[str, ...]
     repairs: tuple[str, ...]
+    held_by: tuple[view_work.HolderView, ...]
+    work: str
     curves: Mapping[str, Curve]
 
 
@@ -169,6 +173,9 @@ class NodeView(msgspec.Struct, frozen=True):
     attention: tuple[str, ...]
     driver: DriverView
     gpus: tuple[GpuView, ...]
+    idle: view_work.IdleView
+    jobs: tuple[view_work.JobView, ...]
+    runs: tuple[view_work.RunView, ...]
     network: tuple[PortView, ...]
     rdma: tuple[PortView, ...]
     disks: tuple[DiskView, ...]
@@ -183,6 +190,8 @@ def node_view(node_name: str, snapshot: Snapshot, curves: Curves) -> NodeView:
     """Put the page's content together."""
     boot = _only(snapshot.of(Boot))
     build = _only(snapshot.of(BuildInfo))
+    gpus = tuple(_gpus(snapshot, curves))
+    states = {gpu.uuid: gpu.work for gpu in gpus}
     view = NodeView(
         node=node_name,
         version=build.version if build else "",
@@ -191,7 +200,10 @@ def node_view(node_name: str, snapshot: Snapshot, curves: Curves) -> NodeView:
         uptime_seconds=max(0.0, snapshot.wall_s - boot.boot_timestamp_seconds) if boot else None,
         attention=(),
         driver=_driver(snapshot),
-        gpus=tuple(_gpus(snapshot, curves)),
+        gpus=gpus,
+        idle=view_work.idle(states, curves),
+        jobs=tuple(view_work.jobs(snapshot, states)),
+        runs=tuple(view_work.runs(snapshot)),
         network=tuple(_network(snapshot, curves)),
         rdma=tuple(_rdma(snapshot, curves)),
         disks=tuple(_disks(snapshot, curves)),
@@ -312,6 +324,8 @@ def _gpus(snapshot: Snapshot, curves: Curves) -> Iterator[GpuView]:
     indices = {use.uuid: use.gpu for use in snapshot.of(GpuUse)}
     indices |= {info.uuid: info.gpu for info in snapshot.of(GpuInfo)}
     indices |= {state.uuid: state.gpu for state in snapshot.of(GpuUp)}
+    held = view_work.holders(snapshot)
+    work = view_work.gpu_states(curves, indices)
     for uuid, gpu in sorted(indices.items(), key=lambda pair: _natural(pair[1])):
         info = infos.get(uuid)
         use = uses.get(uuid, GpuUse(gpu, uuid))
@@ -336,6 +350,8 @@ def _gpus(snapshot: Snapshot, curves: Curves) -> Iterator[GpuView]:
             performance_state=states.get(uuid),
             slowed_by=tuple(slowed_by.get(uuid, ())),
             repairs=tuple(repairs.get(uuid, ())),
+            held_by=held.get(uuid, ()),
+            work=work.get(uuid, ""),
             curves=curves.of("gpu", uuid),
         )
 
