@@ -10,6 +10,7 @@ from clusterwatt.config.model import Simulate
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
+from clusterwatt.simulate.gpu import ProcessEntry
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
 from tests.clocks import FakeClock
 
@@ -28,10 +29,26 @@ def _clean_up() -> Iterator[None]:
     uninstall()
 
 
-@pytest.mark.parametrize("card", ["a100", "h100", "b200", "l40s", "rtx4080"])
+CARDS = ["a100", "h100", "b200", "l40s", "rtx4080"]
+
+
+@pytest.mark.parametrize("card", CARDS)
 def test_at_most_twelve_calls_for_each_gpu_and_second(card: str) -> None:
+    hold_to_the_budget(card)
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_at_most_twelve_calls_also_where_processes_share_the_gpus(card: str) -> None:
+    hold_to_the_budget(
+        card, ProcessEntry(501, 1 << 30, sm_share=0.6), ProcessEntry(502, 1 << 30, sm_share=0.2)
+    )
+
+
+def hold_to_the_budget(card: str, *listed: ProcessEntry) -> None:
     clock = FakeClock()
     library = SimulatedLibrary(card, GPUS, 1, clock.wall_s)
+    for gpu in library.gpus:
+        gpu.listed = listed or None
     install(library)
     settings = HostSettings(1.0, 30.0, 10.0, 5.0, Simulate(profile="h100"))
     host = Host(settings, Session(simulated=True, clock=clock), clock)

@@ -15,7 +15,7 @@ from clusterwatt.flight.replay import FlightCollector
 from clusterwatt.flight.ring import Ring
 from clusterwatt.readings.agent import CollectorState
 from clusterwatt.readings.base import Reading
-from clusterwatt.readings.gpu import GpuInfo, GpuPower, GpuUse
+from clusterwatt.readings.gpu import GpuInfo, GpuPower, GpuProcess, GpuUse
 from clusterwatt.readings.gpu_measured import GpuDown, GpuUp, HardwareEvent
 from clusterwatt.readings.host import CpuCount
 from clusterwatt.readings.network import RdmaPort
@@ -66,6 +66,16 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path / "flight")
     yield bench
     bench.recorder.close()
+
+
+def test_no_process_is_recorded() -> None:
+    clock, ring = FakeClock(), Ring(900.0)
+    for _ in range(30):
+        ring.add(snapshot(clock, GpuProcess("0", "GPU-0", 31337, "compute", 1.0), GpuInfo(*["?"] * 11)))
+        clock.advance(1.0)
+    kinds = {type(r) for chunk in ring.frozen() for moment in bundle._moments(chunk) for r in moment.readings}
+    assert GpuInfo in kinds
+    assert GpuProcess not in kinds
 
 
 def test_the_ring_holds_the_newest_quarter_of_an_hour_in_a_few_megabytes() -> None:

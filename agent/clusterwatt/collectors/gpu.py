@@ -155,7 +155,7 @@ class GpuReader:
         self._temperatures = gpu_temperature.Temperatures(device)
         self._throttle = gpu_throttle.Throttle(device, clock, every_seconds)
         self._pcie = gpu_pcie.PcieTraffic(device)
-        self._processes = gpu_processes.ProcessLists(device, pids)
+        self._processes = gpu_processes.ProcessLists(device, pids, clock)
         self._state_fields = (*STATE_FIELDS, *self._throttle.fields)
         self._parts = self._slow_parts(every_seconds, slow_seconds)
 
@@ -163,7 +163,7 @@ class GpuReader:
         device, nvlinks = self._device, gpu_nvlink.Nvlinks(self._device)
         often_s, health_s = max(every_s, OFTEN_S), max(every_s, HEALTH_S)
         at_once = (  # limit and margin before the temperature that stands in for them
-            Part(SELDOM * slow_s, partial(identity, device), phase=0.45),
+            Part(SELDOM * slow_s, partial(identity, device), phase=0.9),
             Part(slow_s, partial(gpu_power.limits, device)),
             Part(slow_s, self._temperatures.limits),
             Part(SELDOM * slow_s, partial(gpu_clocks.max_clocks, device), phase=0.8),
@@ -191,9 +191,9 @@ class GpuReader:
             (SELDOM * slow_s, partial(gpu_nvlink.crc_errors, device)),
             (SELDOM * slow_s, partial(gpu_board.board, device)),
             (SELDOM * slow_s, partial(gpu_board.vgpu_license, device)),
-            (slow_s, partial(self._processes.count, "compute")),
-            (SELDOM * slow_s, partial(self._processes.count, "graphics")),
-            (SELDOM * slow_s, partial(self._processes.count, "mps")),
+            (health_s, partial(self._processes.read, "compute")),
+            (SELDOM * slow_s, partial(self._processes.read, "graphics")),
+            (slow_s, partial(self._processes.read, "mps")),
             (SELDOM * slow_s, gpu_fans.Fans(device).read),
             (SELDOM * slow_s, partial(gpu_power_profile.power_profile, device)),
         )

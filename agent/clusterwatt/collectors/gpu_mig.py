@@ -19,7 +19,7 @@ import msgspec
 
 from clusterwatt.clock import Clock
 from clusterwatt.collectors import gpu_pcie, gpu_processes, gpu_use
-from clusterwatt.collectors.gpu import OFTEN_S, Part, identity
+from clusterwatt.collectors.gpu import HEALTH_S, OFTEN_S, Part, identity
 from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.constants import ECC_UNCORRECTED, ECC_VOLATILE, LOCATION_SRAM
 from clusterwatt.nvml.errors import DeviceTrouble
@@ -66,13 +66,15 @@ class Instance:
         self._clock = clock
         self._every_s = every_s
         self._since_s = clock.monotonic_s()
-        processes = gpu_processes.ProcessLists(device, pids, whole=False)
+        processes = gpu_processes.ProcessLists(device, pids, clock, whole=False)
         self._parts = (
             Part(slow_s, partial(instance_identity, device, board)),
             Part(max(every_s, OFTEN_S), partial(gpu_use.memory, device)),
             Part(slow_s, partial(gpu_pcie.bar1, device)),
             Part(slow_s, partial(ecc_errors, device)),
-            *(Part(slow_s, partial(processes.count, kind)) for kind in gpu_processes.KINDS),
+            Part(max(every_s, HEALTH_S), partial(processes.read, "compute")),
+            Part(slow_s, partial(processes.read, "graphics")),
+            Part(slow_s, partial(processes.read, "mps")),
         )
 
     def move_to(self, gpu: str) -> None:

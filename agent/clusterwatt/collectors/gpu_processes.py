@@ -1,22 +1,26 @@
 """Processes on a GPU, by the driver's lists (nvml.h, nvmlDeviceGetComputeRunningProcesses and the like).
 
-They are counted; which processes they are stays here. The lists are not taken at their word. Drivers of the
-branch 535 wrote entries of another size than they had said, so that process ids and sizes changed places
-(XuehaiPan/nvitop#75, wookayin/gpustat#157). An entry without a process is dropped and counted as a failure; a
-process that ends just then may be among them.
+They are counted; which processes they are is told to attribution and to nobody else. The lists are not taken
+at their word. Drivers of the branch 535 wrote entries of another size than they had said, so that process ids
+and sizes changed places (XuehaiPan/nvitop#75, wookayin/gpustat#157). An entry without a process is dropped
+and counted as a failure; a process that ends just then may be among them.
+
+Where processes share a GPU, the driver is asked for what each used (nvmlDeviceGetProcessUtilization).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from clusterwatt.catalog import FULL, STANDARD, LevelBy, Table
+from clusterwatt.clock import Clock
 from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.constants import MEMORY_V2
 from clusterwatt.nvml.session import Device
 from clusterwatt.nvml.values import Process
 from clusterwatt.readings.base import Failure
-from clusterwatt.readings.gpu import GpuProcesses
+from clusterwatt.readings.gpu import GpuProcess, GpuProcesses
 
 PROCESSES = Table(GpuProcesses, labels=("gpu", "uuid", "type"))
 METRICS = (
@@ -29,6 +33,8 @@ METRICS = (
 )
 
 KINDS: Mapping[str, str] = {"compute": "Compute", "graphics": "Graphics", "mps": "MPSCompute"}
+OFTENEST = "compute"  # the kind that is read most often, and first: its reading looks at the mode
+WHOLE_PERCENT = 100
 
 
 class ProcessLists:
@@ -37,23 +43,45 @@ class ProcessLists:
     `pids`: the processes of the node; None where the driver's are not among them, as with a simulated one.
     """
 
-    def __init__(self, device: Device, pids: NodePids | None, *, whole: bool = True) -> None:
+    def __init__(self, device: Device, pids: NodePids | None, clock: Clock, *, whole: bool = True) -> None:
         self._device = device
+        self._clock = clock
         self._pids = pids
         self._whole = whole
         self._total_bytes: int | None = None
+        self._in_mig_mode: bool | None = None
+        self._on_it: dict[str, frozenset[int]] = {}  # by kind, as listed last
+        self._uses = {kind: SmUse(device) for kind in KINDS}
 
-    def count(self, kind: str) -> Iterator[GpuProcesses]:
-        """How many processes of a kind there are: compute, graphics, mps.
+    def read(self, kind: str) -> Iterator[GpuProcesses | GpuProcess]:
+        """The processes of a kind (compute, graphics, mps): how many there are, and which.
 
         A board in MIG mode has none of its own, and lists those of its instances to the privileged only.
         """
         device = self._device
-        if self._whole and _in_mig_mode(device):
+        if self._whole and (self._in_mig_mode is None or kind == OFTENEST):
+            self._in_mig_mode = _in_mig_mode(device)
+        if self._in_mig_mode:
+            self._on_it.clear()
             return
+        listed_s = self._clock.monotonic_s()
         listed = self.listed(kind)
-        if listed is not None:
-            yield GpuProcesses(gpu=device.gpu, uuid=device.uuid, type=kind, processes=float(len(listed)))
+        if listed is None:
+            return
+        yield GpuProcesses(gpu=device.gpu, uuid=device.uuid, type=kind, processes=float(len(listed)))
+        self._on_it[kind] = frozenset(entry.pid for entry in listed)
+        shared = self._whole and len(frozenset().union(*self._on_it.values())) > 1
+        ratios = self._uses[kind].ratios() if listed and shared else None
+        for entry in listed:
+            yield GpuProcess(
+                gpu=device.gpu,
+                uuid=device.uuid,
+                pid=entry.pid,
+                type=kind,
+                used_bytes=None if entry.used_bytes is None else float(entry.used_bytes),
+                sm_ratio=None if ratios is None else ratios.get(entry.pid, 0.0),
+                listed_s=listed_s,
+            )
 
     def listed(self, kind: str) -> list[Process] | None:
         """The processes of a kind that can be; None when the driver does not tell.
@@ -94,6 +122,35 @@ class ProcessLists:
             )
             self._total_bytes = None if memory is None else int(memory.total)
         return float("inf") if self._total_bytes is None else float(self._total_bytes)
+
+
+class SmUse:
+    """What processes used of a GPU's SMs, each time since the last."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._newest_us = 0
+
+    def ratios(self) -> dict[int, float] | None:
+        """Mean share of the SMs' time by process; None when the driver has no samples.
+
+        A process has samples of the periods only in which it used something (nvml.h), so its mean is over
+        as many as the busiest one has, and a process without any used nothing.
+        """
+        samples = self._device.process_samples(self._newest_us)
+        if samples is None:
+            return None
+        self._newest_us = max(sample.stamp_us for sample in samples)
+        used: Counter[int] = Counter()
+        counts: Counter[int] = Counter()
+        for sample in samples:
+            if sample.pid and sample.sm_percent <= WHOLE_PERCENT:  # as the lists, not taken at its word
+                used[sample.pid] += sample.sm_percent
+                counts[sample.pid] += 1
+        if not counts:
+            return None
+        periods = max(counts.values())
+        return {pid: percent / WHOLE_PERCENT / periods for pid, percent in used.items()}
 
 
 def _in_mig_mode(device: Device) -> bool:

@@ -16,6 +16,7 @@ from clusterwatt.readings.gpu import (
     GpuGpm,
     GpuMemory,
     GpuPower,
+    GpuProcess,
     GpuTemperature,
     GpuThrottle,
     GpuUse,
@@ -57,10 +58,11 @@ OFTEN: tuple[type[Reading], ...] = (
     CollectorState,
 )
 NOW_AND_THEN_S = 10.0
+UNRECORDED: tuple[type[Reading], ...] = (GpuProcess,)  # a bundle is shown to others
 RECORDED: tuple[type[Reading], ...] = (
     *OFTEN,
     DriverInfo,
-    *(kind for kind in get_args(HostReading) if kind not in OFTEN),
+    *(kind for kind in get_args(HostReading) if kind not in OFTEN + UNRECORDED),
     GpuBusy,
     RdmaError,
     RdmaCongestion,

@@ -38,7 +38,14 @@ from clusterwatt.nvml.errors import (
     ruling,
 )
 from clusterwatt.nvml.patience import Patience
-from clusterwatt.nvml.values import FieldBatch, Process, processes, samples
+from clusterwatt.nvml.values import (
+    FieldBatch,
+    Process,
+    ProcessSample,
+    process_samples,
+    processes,
+    samples,
+)
 from clusterwatt.readings.base import Failure
 
 log = logging.getLogger("clusterwatt.nvml")
@@ -268,6 +275,7 @@ class Device:
         self._sample_buffers: dict[int, Any] = {}
         self._process_buffer: Any = None
         self._process_places = PROCESSES_AT_ONCE
+        self._process_samples_buffer: Any = None
         self._patience = session.patience()
         self._last_failure: Failure | None = None
 
@@ -356,6 +364,17 @@ class Device:
             if answer is not None or not self.lacks(function):
                 return answer
         return None
+
+    def process_samples(self, since_us: int) -> tuple[ProcessSample, ...] | None:
+        """What processes used beyond `since_us` (the clock of the driver's samples); None when nothing.
+
+        None, too, where the driver has no samples: a GPU at rest, a board in MIG mode. Raises as `ask` does.
+        """
+        function = "nvmlDeviceGetProcessUtilization"
+        answer: tuple[ProcessSample, ...] | None = self._asked(
+            (function,), lambda: self._process_samples(function, since_us)
+        )
+        return answer or None
 
     def take_failures(self) -> list[Failure]:
         """Failures since the last call; while something is left out because it keeps failing, that it is."""
@@ -506,6 +525,26 @@ class Device:
                     raise
                 self._process_places, self._process_buffer = self._process_places * 2, None
         return tuple(processes(self._process_buffer, min(count.value, self._process_places)))
+
+    def _process_samples(self, function: str, since_us: int) -> tuple[ProcessSample, ...]:
+        buffer = self._process_samples_buffer
+        size = SAMPLES_AT_ONCE if buffer is None else len(buffer)
+        while True:
+            if buffer is None:
+                kind = pynvml.c_nvmlProcessUtilizationSample_t * size
+                buffer = self._process_samples_buffer = kind()
+            count = ctypes.c_uint(size)
+            try:
+                self._session.raw_call(
+                    function, self.handle, buffer, ctypes.byref(count), ctypes.c_ulonglong(since_us)
+                )
+                break
+            except Refused as refused:
+                if refused.code != INSUFFICIENT_SIZE or size >= MOST_SAMPLES:
+                    raise
+                size, buffer = size * 2, None
+        found = process_samples(buffer, min(count.value, size))
+        return tuple(sample for sample in found if sample.stamp_us > since_us)
 
 
 def member_bytes(structure: Any, name: str) -> bytes:

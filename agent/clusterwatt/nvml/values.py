@@ -21,6 +21,8 @@ FIELD = struct.Struct("=IIqqII8s")
 SAMPLE = struct.Struct("=Q8s")
 # pid, usedGpuMemory, gpuInstanceId, computeInstanceId
 PROCESS = struct.Struct("=I4xQII")
+# pid, timeStamp, smUtil, memUtil, encUtil, decUtil
+PROCESS_SAMPLE = struct.Struct("=I4xQIIII")
 # metricId, nvmlReturn, value; then three pointers to texts
 METRIC = struct.Struct("=IId24x")
 
@@ -41,6 +43,14 @@ class Process(NamedTuple):
     used_bytes: int | None
     gpu_instance: int | None
     compute_instance: int | None
+
+
+class ProcessSample(NamedTuple):
+    """How much of the SMs' time a process had in one period of the driver, in per cent; not checked."""
+
+    pid: int
+    stamp_us: int
+    sm_percent: int
 
 
 class FieldBatch:
@@ -112,6 +122,13 @@ def processes(array: Any, count: int) -> Iterator[Process]:
             None if gpu_instance == NOT_AVAILABLE[UNSIGNED_INT] else gpu_instance,
             None if compute_instance == NOT_AVAILABLE[UNSIGNED_INT] else compute_instance,
         )
+
+
+def process_samples(array: Any, count: int) -> Iterator[ProcessSample]:
+    """Each sample of what processes used."""
+    for place in range(count):
+        pid, stamp_us, sm_percent, *_ = PROCESS_SAMPLE.unpack_from(array, place * PROCESS_SAMPLE.size)
+        yield ProcessSample(pid, stamp_us, sm_percent)
 
 
 def union_value(union: bytes, value_type: int) -> float | None:

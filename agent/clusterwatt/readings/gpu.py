@@ -459,6 +459,23 @@ class GpuProcesses(Reading, frozen=True):
     processes: float
 
 
+class GpuProcess(Reading, frozen=True):
+    """A process on a GPU or MIG instance, for attribution alone: it is exported, logged and recorded nowhere.
+
+    type: compute, mps, graphics; a process of several types comes once for each, with the same memory.
+    `sm_ratio`: its share of the SMs' time since it was asked for last, known only where processes share a
+    GPU. `listed_s`: monotonic time of the list; a process that began later has only got the number.
+    """
+
+    gpu: str
+    uuid: str
+    pid: int
+    type: str
+    used_bytes: float | None = None
+    sm_ratio: float | None = None
+    listed_s: float = 0.0
+
+
 HostReading = (
     GpuInfo
     | GpuUse
@@ -503,6 +520,7 @@ HostReading = (
     | GpuBoard
     | GpuVgpuLicense
     | GpuProcesses
+    | GpuProcess
 )
 
 
