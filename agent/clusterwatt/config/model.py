@@ -470,8 +470,8 @@ class Kubernetes(Collector, frozen=True):
     whose names tell the uids of pods where the API does not.
     `resources`: patterns of the resources that are GPUs; site-defined names are added here.
     `node_name`: empty: the environment variable NODE_NAME. `api_url`, `token_file`, `ca_file`: empty:
-    those of the cluster in which the agent runs, from its service account. The API is asked each `api_seconds`, and when the
-    set of pods changes. `deadline_seconds`: for one answer of either.
+    those of the cluster in which the agent runs, from its service account. The API is asked each
+    `api_seconds`, and when the set of pods changes. `deadline_seconds`: for one answer of either.
     `user_labels`, `account_labels`, `queue_labels`: labels or annotations of the job's controller or its pods
     that name its user, account (else it is the namespace) and queue; the first that is there counts.
     `service_kinds`, `interactive_kinds`: kinds of controllers whose work is not batch.
