@@ -15,7 +15,6 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
-from http import HTTPStatus
 
 import msgspec
 from aiohttp import web
@@ -24,7 +23,8 @@ from clusterwatt.config.model import Http
 from clusterwatt.expose import node_exporter
 from clusterwatt.expose.dcgm.page import DcgmPage
 from clusterwatt.expose.doorway import Doorway, listening_sockets
-from clusterwatt.expose.gate import Connection, Gate, GateLimits
+from clusterwatt.expose.exchanges import STOP_WITHIN_S, Exchanges, plain
+from clusterwatt.expose.gate import Gate, GateLimits
 from clusterwatt.expose.history import History
 from clusterwatt.expose.negotiation import wants_gzip, wants_openmetrics
 from clusterwatt.expose.press import Edition, Press
@@ -37,25 +37,12 @@ from clusterwatt.readings.snapshot import Snapshot
 log = logging.getLogger(__name__)
 
 GZIP_LEVEL = 4
-STOP_WITHIN_S = 2.0
 
 STATIC: Mapping[str, str] = {
     "index.html": "text/html; charset=utf-8",
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
-}
-HEADERS: Mapping[str, str] = {
-    "Server": "clusterwatt",
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
 }
 
 
@@ -169,7 +156,7 @@ class Site:
         runner = web.AppRunner(self.app, shutdown_timeout=STOP_WITHIN_S)
         await runner.setup()
         gate = Gate(
-            lambda connection: _Exchanges(connection, runner),
+            lambda connection: Exchanges(connection, runner),
             GateLimits(head_s=http.header_timeout_seconds, max_connections=http.max_connections),
         )
         try:
@@ -209,7 +196,7 @@ class Site:
     async def _metrics(self, request: web.Request) -> web.Response:
         """The newest page. None at all when ticks have stopped: old values must not look like new ones."""
         if self._edition is None or not self._alive():
-            return _plain(503, "no current readings")
+            return plain(503, "no current readings")
         openmetrics = wants_openmetrics(request.headers.get("Accept", ""))
         edition = self._edition
         page = await self.page(openmetrics=openmetrics)
@@ -219,10 +206,10 @@ class Site:
         """The same machine in the words of node_exporter, while that is switched on."""
         max_series = self._node_exporter_series
         if max_series is None:
-            return _plain(404)
+            return plain(404)
         edition = self._edition
         if edition is None or not self._alive():
-            return _plain(503, "no current readings")
+            return plain(503, "no current readings")
         openmetrics = wants_openmetrics(request.headers.get("Accept", ""))
         page = await edition.get(
             ("node/metrics", openmetrics),
@@ -233,10 +220,10 @@ class Site:
     async def _dcgm_metrics(self, request: web.Request) -> web.Response:
         """The newest snapshot under the names of dcgm-exporter; always in the text format, as it writes."""
         if self._dcgm is None:
-            return _plain(404)
+            return plain(404)
         edition, make = self._edition, self._make_dcgm
         if edition is None or make is None or not self._alive():
-            return _plain(503, "no current readings")
+            return plain(503, "no current readings")
         body = await edition.get("dcgm", make)
         response = await _answer(request, edition, "dcgm", body)
         response.headers["Content-Type"] = TEXT_TYPE
@@ -246,7 +233,7 @@ class Site:
     async def _node(self, request: web.Request) -> web.Response:
         edition = self._edition
         if edition is None:
-            return _plain(503, "no current readings")
+            return plain(503, "no current readings")
         curves = self._history.curves()
 
         def make() -> bytes:
@@ -258,72 +245,13 @@ class Site:
         return response
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return _plain(200, "ok") if self._alive() else _plain(503, "ticks have stopped")
+        return plain(200, "ok") if self._alive() else plain(503, "ticks have stopped")
 
     async def _readyz(self, _: web.Request) -> web.Response:
         if not self._shown:
-            return _plain(503, "the first page is not there yet")
+            return plain(503, "the first page is not there yet")
         ready, said = self._ready()
-        return _plain(200 if ready else 503, said)
-
-
-class _Exchanges(web.RequestHandler):
-    """aiohttp's side of one connection, which tells the gate of each answer and clients nothing of errors."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: Connection, runner: web.AppRunner) -> None:
-        assert runner.server is not None
-        super().__init__(
-            runner.server,
-            loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # None is documented to switch it off
-            keepalive_timeout=connection.limits.idle_s,
-            lingering_time=1.0,
-            max_line_size=connection.limits.max_head_bytes,
-            max_field_size=connection.limits.max_head_bytes,
-            auto_decompress=False,
-        )
-        self._connection = connection
-
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """Send the answer, with the headers that all have, and see it go out."""
-        if isinstance(resp, web.HTTPException):
-            allow = resp.headers.get("Allow")
-            resp = _plain(resp.status)
-            if allow is not None:
-                resp.headers["Allow"] = allow
-        if request.body_exists or self._connection.sends_no_more:  # nobody here reads a body
-            resp.force_close()
-        for name, value in HEADERS.items():
-            resp.headers.setdefault(name, value)
-        resp, broken = await super().finish_response(request, resp, start_time)
-        if not broken:
-            try:
-                await request.writer.drain()
-            except ConnectionError:
-                return resp, True
-            if resp.keep_alive:
-                self._connection.answered()
-        return resp, broken
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer a request that cannot be understood, or that a bug has ended."""
-        if status >= 500:
-            log.error("%s %s failed", request.method, request.rel_url.raw_path, exc_info=exc)
-        if request.writer.output_size > 0:
-            raise ConnectionError("part of the answer has gone out already")
-        response = _plain(status)
-        response.force_close()
-        return response
+        return plain(200 if ready else 503, said)
 
 
 def _file(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -334,11 +262,6 @@ def _file(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
         return web.Response(body=content, headers={"Content-Type": STATIC[name], "Cache-Control": "no-cache"})
 
     return handle
-
-
-def _plain(status: int, text: str = "") -> web.Response:
-    """One line; by default what the status is called."""
-    return web.Response(status=status, text=(text or HTTPStatus(status).phrase.lower()) + "\n")
 
 
 async def _exposition(
