@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect as python
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import yaml
@@ -12,9 +13,11 @@ from clusterwatt.config import values
 from clusterwatt.config.model import (
     SYSTEM_RELEASE_FILE,
     SYSTEM_STATE_FOLDER,
+    Collectors,
     Config,
     Driver,
     Ledger,
+    MaintenanceCollector,
     Recorder,
     Section,
 )
@@ -37,6 +40,9 @@ def reference() -> str:
     """A configuration file that changes nothing: each setting commented out, with what it means and takes."""
     defaults = Config(  # not those of the user who happens to ask
         driver=Driver(release_file=SYSTEM_RELEASE_FILE),
+        collectors=Collectors(
+            maintenance=MaintenanceCollector(file=str(SYSTEM_STATE_FOLDER / "maintenance"))
+        ),
         ledger=Ledger(path=str(SYSTEM_STATE_FOLDER / "ledger.db")),
         recorder=Recorder(directory=str(SYSTEM_STATE_FOLDER / "flight")),
     )
@@ -53,7 +59,7 @@ def _section(section: Section, indent: str) -> Iterator[str]:
             yield f"{indent}{name}:"
             yield from _section(setting, indent + "  ")
         else:
-            text = _yaml({name: msgspec.to_builtins(setting)}).strip()
+            text = _yaml({name: msgspec.to_builtins(setting)}, lists_in_one_line=True).strip()
             yield f"{indent}#{text}  # {values.described(kinds[name])}"
 
 
@@ -61,5 +67,8 @@ def _documentation(section: Section) -> list[str]:
     return (python.getdoc(type(section)) or "").splitlines()
 
 
-def _yaml(tree: object) -> str:
-    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=10_000)
+def _yaml(tree: dict[str, Any], *, lists_in_one_line: bool = False) -> str:
+    # For None PyYAML writes lists of scalars in one line, but a mapping of nothing else as well.
+    in_one_line = lists_in_one_line and any(isinstance(value, list | tuple) for value in tree.values())
+    flow = None if in_one_line else False
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=flow)
