@@ -1,0 +1,84 @@
+"""The framing of TensorFlow's record files, which hold TensorBoard's events.
+
+A record is its length (8 bytes, little endian), the masked checksum of these 8 bytes, the data, and the
+masked checksum of the data: tensorflow/core/lib/io/record_writer.h. A writer appends, and may be caught in
+the middle of a record: what is missing then comes later. What is there and does not fit its checksum never
+will; the next record is then found by a length that fits its own.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import NamedTuple
+
+from clusterwatt.training.crc32c import ALL_ONES, MASK_DELTA, crc32c, masked
+
+HEADER = struct.Struct("<QI")
+CHECKSUM = struct.Struct("<I")
+HEADER_BYTES = HEADER.size
+FRAME_BYTES = HEADER_BYTES + CHECKSUM.size
+
+MAX_RECORD_BYTES = 1 << 18  # scalars are a hundred bytes; what is larger is an image, a graph or a histogram
+MAX_LENGTH = 1 << 31  # no message of protobuf is longer: https://protobuf.dev/programming-guides/proto-limits
+
+# A length under 4 GiB that is not 0. The regular expression passes over holes, which read as zeros, quickly.
+MAYBE_HEADER = re.compile(rb"(?s)(?=.{4}\0{4})(?!\0{8})")
+
+
+class Found(NamedTuple):
+    """What a stretch of a file holds.
+
+    `next_at`: where to go on, from the beginning of the stretch; behind its end when a long record is to be
+    passed over unread. `synced`: a record begins there. `corrupt`: how many times something did not fit.
+    """
+
+    records: list[bytes]
+    next_at: int
+    synced: bool
+    corrupt: int
+
+
+def find(data: bytes, *, synced: bool, at_end: bool) -> Found:
+    """All whole records in a stretch of a file, checked, without their frames.
+
+    `synced`: whether a record begins at its first byte. `at_end`: the file ends with it; zeros at the end of
+    a file are then what a network file system shows of data that has not arrived, and are waited for.
+    """
+    records: list[bytes] = []
+    corrupt, at, size = 0, 0, len(data)
+    lengths: dict[int, int] = {}  # the checksums of lengths: there are few different ones
+    while size - at >= HEADER_BYTES:
+        length, length_sum = HEADER.unpack_from(data, at)
+        known = lengths.get(length)
+        if known is None:
+            known = lengths[length] = masked(data[at : at + 8])
+        if known == length_sum and length <= MAX_LENGTH:
+            end = at + FRAME_BYTES + length
+            if length > MAX_RECORD_BYTES:
+                at, synced = end, True
+                continue
+            if end > size:
+                break
+            record = data[at + HEADER_BYTES : end - 4]
+            checksum = crc32c(record)
+            # `masked`, written out: this line runs for each event.
+            fits = ((checksum >> 15 | checksum << 17) + MASK_DELTA) & ALL_ONES
+            if fits == CHECKSUM.unpack_from(data, end - 4)[0]:
+                records.append(record)
+                at, synced = end, True
+                continue
+        else:
+            end = at + HEADER_BYTES
+        if synced:
+            if at_end and len(data.rstrip(b"\0")) < end:
+                break
+            corrupt, synced = corrupt + 1, False
+        at = _next_header(data, at + 1)
+    return Found(records, at, synced, corrupt)
+
+
+def _next_header(data: bytes, at: int) -> int:
+    """Where the next header may be; at the end, the first place at which it is not yet whole."""
+    match = MAYBE_HEADER.search(data, at)
+    return match.start() if match is not None else max(at, len(data) - HEADER_BYTES + 1)
