@@ -17,6 +17,7 @@ import yaml
 
 import clusterwatt
 from clusterwatt import cli
+from clusterwatt.cli import settings
 from clusterwatt.config.model import Config
 from clusterwatt.config.problems import ConfigError
 from clusterwatt.flight import bundle
@@ -67,7 +68,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApp]:
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("CLUSTERWATT_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(cli, "DEFAULT_CONFIG", str(tmp_path / "etc" / "clusterwatt.yaml"))
+    monkeypatch.setattr(settings, "DEFAULT_FILE", str(tmp_path / "etc" / "clusterwatt.yaml"))
     monkeypatch.chdir(tmp_path)
 
 
@@ -122,7 +123,7 @@ def test_a_usual_file_that_cannot_be_looked_at_is_not_passed_over(
     app: FakeApp, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A folder that only root may enter: to go on with defaults would hide the operator's settings."""
-    monkeypatch.setattr(cli, "DEFAULT_CONFIG", "loop/clusterwatt.yaml")
+    monkeypatch.setattr(settings, "DEFAULT_FILE", "loop/clusterwatt.yaml")
     Path("loop").symlink_to("loop")
     assert cli.main(["run"]) == 2
     assert capsys.readouterr().err.startswith("loop/clusterwatt.yaml: cannot be read: ")

@@ -59,12 +59,13 @@ def test_a_hangup_before_the_agent_is_up_is_a_reload_and_not_its_end(tmp_path: P
     program = (
         "import os, signal, sys\n"
         "from clusterwatt import cli\n"
-        "load = cli._load\n"
+        "from clusterwatt.cli import settings\n"
+        "load = settings.load\n"
         "def hit(arguments):\n"
         "    os.kill(os.getpid(), signal.SIGHUP)\n"
-        "    cli._load = load\n"
+        "    settings.load = load\n"
         "    return load(arguments)\n"
-        "cli._load = hit\n"
+        "settings.load = hit\n"
         f"sys.exit(cli.main(['run', '--simulate', '--listen', '127.0.0.1:0', '--config', {str(config)!r}]))\n"
     )
     with log.open("wb") as file:

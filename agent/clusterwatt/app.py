@@ -33,6 +33,7 @@ from clusterwatt.flight.recorder import Recorder
 from clusterwatt.flight.replay import FlightCollector
 from clusterwatt.inventory import CATALOG, COLLECTORS, FEEDS, WORKLOADS
 from clusterwatt.log import configure as configure_log
+from clusterwatt.meters.node import power_feeds
 from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml import bundle
 from clusterwatt.nvml.bundle import BundleError
@@ -153,6 +154,8 @@ class Agent:
         yield selfstats.build_info()
         yield ConfigReload(success=float(self._reloaded_well))
         yield from self.site.readings()
+        node = self.config.node
+        yield from power_feeds(node.power_feed_ratios, node.power_feed_capacity_watts)
 
     def _sources_for(self, config: Config) -> dict[str, tuple[object, Source]]:
         """Every source that the configuration wants: the one there is where it will do, else a new one."""

@@ -25,6 +25,7 @@ from clusterwatt.collectors import (
     ipmi,
     kmsg,
     lustre,
+    maintenance,
     md,
     memory,
     nfs,
@@ -69,6 +70,11 @@ COLLECTORS = (
     Entry("kmsg", (), lambda files, _, clock: kmsg.KmsgCollector(files.root, clock)),
     Entry("nvme", nvme.METRICS, lambda files, *_: nvme.NvmeCollector(files)),
     Entry("ipmi", (), lambda _, settings, __: ipmi.IpmiCollector(settings)),
+    Entry(
+        "maintenance",
+        maintenance.METRICS,
+        lambda _, settings, clock: maintenance.MaintenanceCollector(settings, clock),
+    ),
     Entry("textfile", textfile.METRICS, textfile.TextfileCollector),
 )
 

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterwatt.meters import node
 from clusterwatt.meters.node import NodeMeter
 from clusterwatt.readings.base import Failure
 from clusterwatt.readings.gpu import GpuPower
 from clusterwatt.readings.gpu_measured import GpuEnergy
-from clusterwatt.readings.host import BoardPower, EnergyZone, NodeEnergy, NodePower
+from clusterwatt.readings.host import BoardPower, EnergyZone, NodeEnergy, NodePower, PowerFeed
 
 RANGE_J = 262_143.328850
 
@@ -188,3 +189,10 @@ def test_no_component_ever_falls(steps: list[tuple[float, float, float | None]])
         bench.feed(now_s, package=package, platform=platform)
         assert all(bench.joules[component] >= joules for component, joules in before.items())
         before = dict(bench.joules)
+
+
+def test_feeds_are_what_is_configured() -> None:
+    assert list(node.power_feeds({"B": 0.5, "A": 0.5}, {"A": 20_000.0})) == [
+        PowerFeed(feed="A", feed_ratio=0.5, capacity_watts=20_000.0),
+        PowerFeed(feed="B", feed_ratio=0.5, capacity_watts=None),
+    ]

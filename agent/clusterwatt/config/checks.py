@@ -23,6 +23,14 @@ def contradictions(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
             ("driver.silent_seconds", "collectors.gpu.every_seconds"),
             f"expected more than {cadence}, got {driver.silent_seconds:g}: {reason}",
         )
+    ratios = config.node.power_feed_ratios
+    for feed in sorted(config.node.power_feed_capacity_watts.keys() - ratios.keys()):
+        yield (
+            ("node.power_feed_capacity_watts", "node.power_feed_ratios"),
+            f"{feed} is no feed of the node: node.power_feed_ratios does not name it",
+        )
+    if sum(ratios.values()) > 1.0 + 1e-9:
+        yield ("node.power_feed_ratios",), f"expected a sum of at most 1, got {sum(ratios.values()):g}"
     if config.simulate.faults_file and not config.simulate.profile:
         yield ("simulate.faults_file",), "faults are played on a simulated driver only: set simulate.profile"
     if config.simulate.replay_file and config.simulate.profile:
@@ -57,8 +65,6 @@ def _grid(grid: Grid) -> Iterator[tuple[tuple[str, ...], str]]:
 def not_in_use(config: Config) -> list[str]:
     """A line for each setting that is accepted, was changed, and has no effect in this version."""
     notes = []
-    if config.ledger.path != Ledger().path:
-        notes.append("ledger.path has no effect yet: this version keeps no ledger")
     if config.training.directories:
         notes.append("training.directories has no effect yet: this version does not read training runs")
     return notes

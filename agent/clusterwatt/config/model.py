@@ -38,10 +38,14 @@ class Node(Section, frozen=True):
 
     `root`: where its file system is mounted, `/` unless the agent runs in a container.
     `gpus_expected`: how many GPUs it should show; 0 states nothing.
+    `power_feed_ratios`: the share of its power that comes from each feed, as `{A: 0.5, B: 0.5}`.
+    `power_feed_capacity_watts`: what each feed can carry, the same on all nodes of the feed.
     """
 
     root: NotEmpty = "/"
     gpus_expected: Annotated[int, Meta(ge=0, le=1_024)] = 0
+    power_feed_ratios: dict[str, Annotated[float, Meta(gt=0, le=1)]] = {}
+    power_feed_capacity_watts: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = {}
 
 
 class Collector(Section, frozen=True):
@@ -189,6 +193,29 @@ class TextfileCollector(Collector, frozen=True):
     max_age_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] = 172_800.0
 
 
+SYSTEM_STATE_FOLDER = Path("/var/lib/clusterwatt")
+
+
+def state_folder() -> Path:
+    """Where the agent keeps what must last: the system's state folder for root, the user's own for others."""
+    if os.geteuid() == 0:
+        return SYSTEM_STATE_FOLDER
+    home = os.path.expanduser("~")
+    state = os.environ.get("XDG_STATE_HOME") or str(Path(home, ".local", "state"))
+    # A container that runs under a number has no home and no entry in passwd: "~" comes back as it is.
+    return Path(state, "clusterwatt") if state.startswith("/") else SYSTEM_STATE_FOLDER
+
+
+class MaintenanceCollector(Collector, frozen=True):
+    """Whether people work on the node.
+
+    `file`: the flag that `clusterwatt maintenance` sets and removes; it outlives a reboot.
+    """
+
+    every_seconds: Tick = 5.0
+    file: NotEmpty = msgspec.field(default_factory=lambda: str(state_folder() / "maintenance"))
+
+
 class Collectors(Section, frozen=True):
     """One section for each collector."""
 
@@ -212,6 +239,7 @@ class Collectors(Section, frozen=True):
     ipmi: IpmiCollector = IpmiCollector()
     kmsg: Collector = Collector()
     textfile: TextfileCollector = TextfileCollector()
+    maintenance: MaintenanceCollector = msgspec.field(default_factory=MaintenanceCollector)
 
 
 SYSTEM_RELEASE_FILE = "/run/clusterwatt/driver-release"
@@ -360,28 +388,21 @@ class Limits(Section, frozen=True):
     max_series: Annotated[int, Meta(ge=1, le=1_000_000)] = 20_000
 
 
-SYSTEM_STATE_FOLDER = Path("/var/lib/clusterwatt")
-
-
-def state_folder() -> Path:
-    """Where the agent keeps what must last: the system's state folder for root, the user's own for others."""
-    if os.geteuid() == 0:
-        return SYSTEM_STATE_FOLDER
-    home = os.path.expanduser("~")
-    state = os.environ.get("XDG_STATE_HOME") or str(Path(home, ".local", "state"))
-    # A container that runs under a number has no home and no entry in passwd: "~" comes back as it is.
-    return Path(state, "clusterwatt") if state.startswith("/") else SYSTEM_STATE_FOLDER
-
-
 class Ledger(Section, frozen=True):
     """Where energy and cost of jobs are kept.
 
     `path`: the file; under the user's own state folder when the agent does not run as root.
     `commit_seconds`: how often what has gathered is written; a crash loses no more than that.
+    `retention_days`: hours and finished jobs older than this are removed; totals of accounts stay.
+    `max_bytes`: the oldest are removed earlier when the ledger holds more.
+    `linger_seconds`: how long a job stays on the page after its end.
     """
 
     path: NotEmpty = msgspec.field(default_factory=lambda: str(state_folder() / "ledger.db"))
     commit_seconds: Annotated[float, Meta(ge=0.1, le=600)] = 10.0
+    retention_days: Annotated[int, Meta(ge=1, le=36_500)] = 400
+    max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 40)] = 1 << 30
+    linger_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 300.0
 
 
 class Recorder(Section, frozen=True):

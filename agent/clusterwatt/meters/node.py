@@ -7,16 +7,17 @@ over time, or an estimate made of the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from clusterwatt.catalog import CORE, STANDARD, Table
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.gpu import GpuPower
 from clusterwatt.readings.gpu_measured import GpuEnergy
-from clusterwatt.readings.host import BoardPower, EnergyZone, NodeEnergy, NodePower
+from clusterwatt.readings.host import BoardPower, EnergyZone, NodeEnergy, NodePower, PowerFeed
 
 ENERGY = Table(NodeEnergy, labels=("component", "method"))
 POWER = Table(NodePower, labels=("component", "method"))
+FEED = Table(PowerFeed, labels=("feed",))
 METRICS = (
     ENERGY.counter(
         "node_energy_joules_total",
@@ -25,12 +26,30 @@ METRICS = (
         CORE,
     ),
     POWER.gauge("node_power_watts", "Power of a component, as its energy.", "power_watts", STANDARD),
+    FEED.gauge(
+        "node_power_feed_ratio",
+        "The share of the node's power that comes from a feed, as configured.",
+        "feed_ratio",
+        STANDARD,
+    ),
+    FEED.gauge(
+        "power_feed_capacity_watts",
+        "What the whole feed can carry, as configured; every node on it repeats the number.",
+        "capacity_watts",
+        STANDARD,
+    ),
 )
 
 # No CPU package draws as much; a counter that began anew would look like it for one interval.
 MOST_ZONE_WATTS = 2_000.0
 LONGEST_GAP_S = 60.0  # power is not integrated across more: what happened in between is not known
 PARTS = ("gpu", "cpu", "dram")
+
+
+def power_feeds(ratios: Mapping[str, float], capacity_watts: Mapping[str, float]) -> Iterator[PowerFeed]:
+    """The configured feeds as readings."""
+    for feed, ratio in sorted(ratios.items()):
+        yield PowerFeed(feed=feed, feed_ratio=ratio, capacity_watts=capacity_watts.get(feed))
 
 
 class Zone:

@@ -117,6 +117,20 @@ class NodeEnergy(Reading, frozen=True):
     energy_joules: float
 
 
+class NodeMaintenance(Reading, frozen=True):
+    """1: people work on the node, and say so."""
+
+    maintenance: float
+
+
+class PowerFeed(Reading, frozen=True):
+    """The share of the node's power that comes from a feed, and what the whole feed can carry."""
+
+    feed: str
+    feed_ratio: float
+    capacity_watts: float | None
+
+
 class NodePower(Reading, frozen=True):
     """Watts of a component of the node, by the words of `NodeEnergy`."""
 

@@ -1,0 +1,36 @@
+"""`clusterwatt run` and `once`: serve metrics until stopped; print one page and end."""
+
+from __future__ import annotations
+
+import argparse
+
+from clusterwatt.cli import settings
+from clusterwatt.cli.ending import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    run = commands.add_parser("run", help="serve metrics until stopped", allow_abbrev=False)
+    once = commands.add_parser("once", help="print one page of metrics and end", allow_abbrev=False)
+    for command, act in ((run, _run), (once, _once)):
+        settings.add(command)
+        command.add_argument(
+            "--replay",
+            metavar="FILE",
+            help="simulate.replay_file, a bundle of `clusterwatt capture` in place of the driver",
+        )
+        command.set_defaults(act=act)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from clusterwatt import app
+
+    return settings.start_agent(
+        arguments, lambda config: app.run(config, lambda: settings.load(arguments).config)
+    )
+
+
+def _once(arguments: argparse.Namespace) -> int:
+    from clusterwatt import app
+
+    return settings.start_agent(arguments, app.once)

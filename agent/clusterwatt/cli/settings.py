@@ -1,0 +1,110 @@
+"""The configuration of a command: its options, its file, and what is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterwatt.cli.ending import FAILED, WRONG_INPUT, EndError, Once
+
+if TYPE_CHECKING:
+    from clusterwatt.config.load import Loaded
+    from clusterwatt.config.model import Config
+
+DEFAULT_FILE = "/etc/clusterwatt/clusterwatt.yaml"
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """Add the options by which a command finds its configuration."""
+    command.add_argument(
+        "--config",
+        metavar="FILE",
+        action=Once,
+        help=f"configuration file (default: $CLUSTERWATT_CONFIG, else {DEFAULT_FILE} where it exists)",
+    )
+    command.add_argument(
+        "--set",
+        metavar="PATH=VALUE",
+        action="append",
+        default=[],
+        help="one setting, as collectors.gpu.every_seconds=5; may be given again",
+    )
+    command.add_argument("--listen", metavar="ADDR", help="http.listen, as 127.0.0.1:10777 or :10777")
+    command.add_argument("--root", metavar="DIR", help="node.root, where the host's file system is mounted")
+    command.add_argument(
+        "--simulate",
+        metavar="PROFILE",
+        nargs="?",
+        const="h100",
+        help="simulate.profile, simulated GPUs in place of the driver (default: h100)",
+    )
+    command.add_argument("--log-level", metavar="LEVEL", help="log.level: debug, info, warning or error")
+
+
+def loaded(arguments: argparse.Namespace) -> Loaded:
+    """The configuration; what is wrong with it ends the command."""
+    from clusterwatt.config.problems import ConfigError
+
+    try:
+        return load(arguments)
+    except ConfigError as error:
+        raise EndError(str(error), WRONG_INPUT) from None
+
+
+def load(arguments: argparse.Namespace) -> Loaded:
+    """The configuration. Raises ConfigError."""
+    from clusterwatt.config import load as configuration
+    from clusterwatt.inventory import CATALOG
+
+    given = {
+        "--root": ("node.root", arguments.root),
+        "--listen": ("http.listen", arguments.listen),
+        "--simulate": ("simulate.profile", arguments.simulate),
+        "--replay": ("simulate.replay_file", getattr(arguments, "replay", None)),
+        "--log-level": ("log.level", arguments.log_level),
+    }
+    return configuration.load(
+        file(arguments),
+        os.environ,
+        arguments.set,
+        flags={flag: (path, value) for flag, (path, value) in given.items() if value is not None},
+        families=[metric.name for metric in CATALOG],
+    )
+
+
+def file(arguments: argparse.Namespace) -> Path | None:
+    """The file to load; None when none is named and the default one does not exist."""
+    named = arguments.config or os.environ.get("CLUSTERWATT_CONFIG")
+    if named:
+        return Path(named)
+    try:
+        os.stat(DEFAULT_FILE)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:  # it may be there: loading it says why it cannot be read, better than to go on without
+        pass
+    return Path(DEFAULT_FILE)
+
+
+def start_agent(arguments: argparse.Namespace, start: Callable[[Config], int]) -> int:
+    """Load the configuration, set up the log, start; what keeps the agent from starting is one line."""
+    import logging
+
+    from clusterwatt import log
+    from clusterwatt.app import StartError
+    from clusterwatt.config.checks import not_in_use
+    from clusterwatt.config.problems import ConfigError
+
+    config = loaded(arguments).config
+    log.configure(config.log.level, config.log.format)
+    for note in not_in_use(config):
+        logging.getLogger("clusterwatt").warning(note)
+    try:
+        return start(config)
+    except ConfigError as error:  # of a file that the configuration names
+        raise EndError(str(error), WRONG_INPUT) from None
+    except StartError as error:
+        raise EndError(f"clusterwatt: {error}", FAILED) from None

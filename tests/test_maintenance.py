@@ -1,0 +1,67 @@
+"""The maintenance flag, from the command to the reading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clusterwatt import cli, maintenance
+from clusterwatt.collectors.maintenance import MaintenanceCollector
+from clusterwatt.config.model import MaintenanceCollector as Settings
+from clusterwatt.maintenance import OFF, Maintenance
+from clusterwatt.readings.host import NodeMaintenance
+from tests.clocks import FakeClock
+
+
+def command(path: Path, *words: str) -> int:
+    return cli.main(["maintenance", *words, "--set", f"collectors.maintenance.file={path}"])
+
+
+def test_a_flag_stands_until_it_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, clock = tmp_path / "state" / "maintenance", FakeClock()
+    collector = MaintenanceCollector(Settings(file=str(path)), clock)
+    assert list(collector.collect()) == [NodeMaintenance(maintenance=0.0)]
+    assert command(path, "on") == 0
+    clock.advance(1e6)
+    assert list(collector.collect()) == [NodeMaintenance(maintenance=1.0)]
+    assert command(path, "off") == command(path, "off") == 0
+    assert list(collector.collect()) == [NodeMaintenance(maintenance=0.0)]
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["in maintenance until `clusterwatt maintenance off`", *["not in maintenance"] * 2]
+
+
+def test_a_flag_ends_by_itself_at_its_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "maintenance"
+    assert command(path, "on", "--until", "2099-01-31T18:00Z") == 0
+    until_s = 4_073_565_600.0
+    assert maintenance.look(path, until_s - 1) == Maintenance(on=True, until_s=until_s)
+    assert maintenance.look(path, until_s) == OFF
+    assert capsys.readouterr().out.startswith("in maintenance until 2099-")
+    assert [file.name for file in tmp_path.iterdir()] == ["maintenance"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"soon", b"\xff" * 1000, b"nan"])
+def test_a_flag_that_says_no_time_stands(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "maintenance"
+    path.write_bytes(content)
+    assert maintenance.look(path, 1e9).on
+
+
+def test_a_time_that_is_none_or_over_sets_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "maintenance"
+    assert command(path, "on", "--until", "yesterday") == 2
+    assert command(path, "on", "--until", "2001-01-01") == 1
+    assert command(path, "status", "--until", "2099-01-01") == 1
+    assert not path.exists()
+    assert capsys.readouterr().err.count("\n") == 3
+
+
+def test_a_place_that_cannot_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert command(tmp_path / "file" / "maintenance", "on") == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "collectors.maintenance.file" in error
