@@ -60,9 +60,8 @@ def test_the_defaults_do_not_contradict_each_other() -> None:
 
 def test_settings_without_effect_are_named() -> None:
     assert not_in_use(model.Config()) == []
-    config = load(None, {}, ["ledger.path=/tmp/l.db", "training.directories=[/logs]"]).config
+    config = load(None, {}, ["training.directories=[/logs]"]).config
     assert not_in_use(config) == [
-        "ledger.path has no effect yet: this version keeps no ledger",
         "training.directories has no effect yet: this version does not read training runs",
     ]
 

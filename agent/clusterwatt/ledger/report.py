@@ -23,7 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from clusterwatt.attribution.entries import JobRecord, plus
-from clusterwatt.ledger.store import Connection, open_to_read
+from clusterwatt.ledger.store import JOB_COLUMNS, Connection, open_to_read
 from clusterwatt.ledger.totals import COLUMNS, ENERGY, Totals
 from clusterwatt.readings.work import Job
 
@@ -136,8 +136,8 @@ class Reader:
     def jobs(self, *, running: bool = False, limit: int = 100) -> list[UsageRow]:
         """The jobs that were seen last, with their whole lives, newest first; `running`: only such."""
         picked = (
-            "job.number IN (SELECT number FROM job WHERE number <> 0 {} ORDER BY last_seen_s DESC, number DESC "
-            "LIMIT ?)"
+            "job.number IN (SELECT number FROM job WHERE number <> 0 {} "
+            "ORDER BY last_seen_s DESC, number DESC LIMIT ?)"
         )
         runs = ""
         values: tuple[object, ...] = (limit,)
@@ -182,9 +182,8 @@ class Reader:
 
 SIZES = ("page_count", "freelist_count", "page_size")
 GROUPS = {"user": "job.user", "account": "part.account", "namespace": "job.k8s_namespace"}
-JOB_FIELDS = Job.__struct_fields__
 TIMES = ("first_seen_s", "last_seen_s", "ended_s")
-IDENTITY = ", ".join(f"job.{name}" for name in ("number", *JOB_FIELDS, *TIMES, "gpus"))
+IDENTITY = ", ".join(f"job.{name}" for name in ("number", *JOB_COLUMNS, *TIMES, "gpus"))
 PART_COLUMNS = ", ".join(f"part.{name}" for name in COLUMNS)
 SUMS = ", ".join(f"SUM(part.{name})" for name in COLUMNS)
 
@@ -221,7 +220,7 @@ WITH part AS (
 
 def _by_job(found: Iterator[tuple[Any, ...]]) -> list[UsageRow]:
     """Rows by job: of one job there may be several, by account and currency."""
-    ends = 1 + len(JOB_FIELDS)
+    ends = 1 + len(JOB_COLUMNS)
     rows: dict[int, UsageRow] = {}
     for line in found:
         number, *_ = line
@@ -232,7 +231,7 @@ def _by_job(found: Iterator[tuple[Any, ...]]) -> list[UsageRow]:
             continue
         identity = line[1:ends]
         first_seen_s, last_seen_s, ended_s, gpus = line[ends : ends + 4]
-        job = Job(*identity[:-1], exempt=bool(identity[-1]))
+        job = Job(*(*identity[:-1], bool(identity[-1])))
         rows[number] = UsageRow(
             key=job.job_id,
             jobs=1,

@@ -62,12 +62,16 @@ class Totals(msgspec.Struct):
 
 
 COLUMNS = Totals.__struct_fields__
-ENERGY = {(component, method): f"{component}_{method}_joules" for component, method in product(COMPONENTS, METHODS)}
+ENERGY = {
+    (component, method): f"{component}_{method}_joules" for component, method in product(COMPONENTS, METHODS)
+}
 
 
 def totals_of(entry: Entry, amounts: Amounts) -> Totals:
     """Amounts of an entry, put into columns."""
-    row = Totals(carbon_grams=amounts.carbon_grams, energy_cost=amounts.energy_cost, gpu_cost=amounts.gpu_cost)
+    row = Totals(
+        carbon_grams=amounts.carbon_grams, energy_cost=amounts.energy_cost, gpu_cost=amounts.gpu_cost
+    )
     if amounts.joules is not None:
         setattr(row, ENERGY[entry.component, entry.method], amounts.joules)
     if entry.component == "gpu":

@@ -7,7 +7,7 @@
 CREATE TABLE node (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     began_s REAL NOT NULL,
-    -- Of the last commit. The number tells whether a commit that reported an error arrived after all.
+    -- How many there were, and the wall time of the last.
     commits INTEGER NOT NULL DEFAULT 0,
     committed_s REAL,
     boot_id TEXT NOT NULL DEFAULT '',

@@ -1,0 +1,306 @@
+"""Keeps the books: gathers what is booked, has it written, and shows what is on disk.
+
+The ledger lives on a thread of its own, for a disk can be full, slow or hung for ever; the loop's thread only
+gathers, starts a commit when one is due, and takes note of how the last one ended. What could not be written
+is kept and written with the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import datetime, timezone, tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from clusterwatt.attribution.entries import NOBODY, Batch, Entry
+from clusterwatt.clock import Clock
+from clusterwatt.config.model import Ledger
+from clusterwatt.ledger import gathering, series
+from clusterwatt.ledger.state import Payload, Recovered, State, opened
+from clusterwatt.ledger.store import InUseError, LedgerError, Store
+from clusterwatt.ledger.totals import Totals, totals_of
+from clusterwatt.log import ChangeLog
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.work import LedgerState
+from clusterwatt.worker import Outcome, Worker
+
+log = logging.getLogger("clusterwatt.ledger")
+
+RETRY_S = 5.0
+PRUNE_EVERY_S = 3_600.0
+HUNG_AFTER_S = 15.0
+EARLY_S = 0.05  # a tick that comes a little early still commits
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    state: State
+    recovered: Recovered
+
+
+class _Written(msgspec.Struct, frozen=True):
+    state: State
+
+
+class _Pruned(msgspec.Struct, frozen=True):
+    more: bool
+
+
+_Answer = _Opened | _Written | _Pruned
+
+
+class Keeper:
+    """Between the books and the page. To be used from one thread; only `wait` and `stop` wait for the disk.
+
+    `zone`: name of the time zone in which months begin, empty for the node's own. `budgets`: what an account
+    may spend in a month, by account and currency.
+    """
+
+    def __init__(
+        self,
+        settings: Ledger,
+        clock: Clock,
+        *,
+        zone: str = "",
+        budgets: Mapping[tuple[str, str], float] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._zone: tzinfo | None = ZoneInfo(zone) if zone else None
+        self._budgets = budgets or {}
+        self._store = Store(Path(settings.path), clock)
+        self._worker = Worker("ledger", clock)
+        self._log = ChangeLog(log, clock)
+        self._started_s: float | None = None  # of the outstanding call
+        self._outcome: Outcome[_Answer] | None = None
+        self._came_back = threading.Event()
+        self._state: State | None = None
+        self._recovered: Recovered | None = None
+        self._in_use: InUseError | None = None
+        self._errors = 0
+        self._gathered = Payload()
+        self._in_flight: Payload | None = None
+        self._coming: dict[Entry, Totals] = {}  # gathered or in flight: their series begin at 0
+        self._unopened = False  # and they may not be on the page yet
+        self._seen_s: dict[str, float] = {}
+        self._not_before_s = self._next_commit_s = self._next_prune_s = clock.monotonic_s()
+        self._lines: tuple[Reading, ...] | None = None
+        self._lines_month = ""
+        self._start_next()
+
+    def wait(self, within_s: float) -> None:
+        """Give the ledger a moment to open, so that what it recovers is there for the first tick.
+
+        One that comes later is as good: nothing of it is shown before. Raises InUseError when another agent
+        keeps it.
+        """
+        self._came_back.wait(within_s)
+        self._settle()
+        if self._in_use is not None:
+            raise self._in_use
+
+    def recovered(self) -> Recovered | None:
+        """Where the books stood at the last commit; None until the ledger has said so."""
+        return self._recovered
+
+    def use(self, budgets: Mapping[tuple[str, str], float]) -> None:
+        """Go on with other budgets."""
+        self._budgets = budgets
+        self._lines = None
+
+    def take(self, batches: Iterable[Batch], held: Collection[str] = ()) -> None:
+        """Take what was booked since the last call, and the ids of the jobs that are there now.
+
+        To be called at every tick: a job or an amount that is new is shown at 0, or at its committed total,
+        before it moves.
+        """
+        self._settle()
+        now_s = self._clock.monotonic_s()
+        self._seen_s.update(dict.fromkeys(held, now_s))
+        for batch in batches:
+            if self._in_use is None:  # else the agent that keeps the ledger books the same
+                self._gather(batch, now_s)
+        loss = gathering.bound(self._gathered)
+        if loss.hours or loss.jobs:
+            self._tell_loss(loss)
+        self._open_series()
+        self._start_next()
+        self._tell_hung(now_s)
+
+    def readings(self) -> Iterator[Reading]:
+        """Committed totals; before the ledger has said what it holds, only how it fares."""
+        if self._state is None:
+            yield LedgerState(commit_timestamp_seconds=None, residual_joules=None, errors=float(self._errors))
+            return
+        month = self._month_of(self._clock.wall_s())
+        if self._lines is None or month != self._lines_month:
+            self._lines, self._lines_month = tuple(self._totals(self._state, month)), month
+        yield from self._lines
+        yield from series.of_ledger(self._state, self._errors)
+
+    def stop(self, within_s: float) -> bool:
+        """Write what has gathered and let go of the file; whether all of it was written in time."""
+        end_s = self._clock.monotonic_s() + within_s
+        self._finish(end_s)
+        self._not_before_s = self._next_commit_s = self._clock.monotonic_s()
+        if self._state is not None and self._gathered.wall_s:
+            self._start_next()
+            self._finish(end_s)
+        lost = bool(self._gathered.wall_s) or self._in_flight is not None
+        if lost:
+            log.warning("%s: what was measured last could not be written", self._settings.path)
+        closed = threading.Event()
+
+        def close() -> None:
+            self._store.close()
+            closed.set()
+
+        self._worker.stop(close)
+        closed.wait(max(0.0, end_s - self._clock.monotonic_s()))
+        return not lost
+
+    # --- What is shown ---------------------------------------------------------------------------------
+
+    def _totals(self, state: State, month: str) -> Iterator[Reading]:
+        for job_id, rows in state.jobs.items():
+            if job_id != NOBODY:
+                yield from series.of_job(job_id, rows)
+        yield from series.of_nobody(state.jobs[NOBODY])
+        yield from series.of_accounts(state)
+        yield from series.of_months(state, month, self._budgets)
+
+    def _show(self, state: State) -> None:
+        self._state, self._lines = state, None
+
+    def _open_series(self) -> None:
+        """Have a 0 on the page for each amount that is about to be written for the first time."""
+        if self._state is not None and self._unopened:
+            self._unopened = False
+            self._show(opened(self._state, self._coming))
+
+    def _forget(self, state: State, now_s: float) -> State:
+        """The state without jobs that have been gone for a while."""
+        gone_s = now_s - self._settings.linger_seconds
+        self._seen_s = {job_id: seen_s for job_id, seen_s in self._seen_s.items() if seen_s > gone_s}
+        jobs = {job_id: rows for job_id, rows in state.jobs.items() if job_id in self._seen_s or not job_id}
+        return msgspec.structs.replace(state, jobs=jobs)
+
+    # --- What is written -------------------------------------------------------------------------------
+
+    def _gather(self, batch: Batch, now_s: float) -> None:
+        gathering.add(self._gathered, batch)
+        for record in batch.jobs:
+            self._seen_s[record.job.job_id] = now_s
+        for entry, amounts in batch.entries.items():
+            if entry.job_id != NOBODY:
+                self._seen_s[entry.job_id] = now_s
+            known, new = self._coming.get(entry), totals_of(entry, amounts).opened()
+            if known is None or (new := known.plus(new)) != known:
+                self._coming[entry] = new
+                self._unopened = True
+
+    def _start_next(self) -> None:
+        """Start the call that is due, if none is outstanding."""
+        now_s = self._clock.monotonic_s()
+        if self._started_s is not None or now_s < self._not_before_s:
+            return
+        state = self._state
+        if state is None:
+            month = self._month_of(self._clock.wall_s())
+            self._start(lambda: _Opened(*self._store.open(month)))
+            return
+        wanted = self._seen_s.keys() - state.jobs.keys()
+        payload = None
+        if self._gathered.wall_s and now_s >= self._next_commit_s - EARLY_S:
+            payload = self._in_flight = self._gathered
+            self._gathered = Payload()
+            self._next_commit_s = now_s + self._settings.commit_seconds
+        if payload is not None or wanted:
+            self._start(lambda: _Written(self._store.commit(state, payload, wanted, self._month_of)))
+        elif now_s >= self._next_prune_s:
+            live = frozenset(state.jobs)
+            days, most = self._settings.retention_days, self._settings.max_bytes
+            self._next_prune_s = now_s + PRUNE_EVERY_S
+            self._start(lambda: _Pruned(self._store.prune(days, most, live)))
+
+    def _start(self, call: Callable[[], _Answer]) -> None:
+        self._started_s = self._clock.monotonic_s()
+        self._came_back.clear()
+
+        def done(outcome: Outcome[_Answer]) -> None:  # on the ledger's thread
+            self._outcome = outcome
+            self._came_back.set()
+
+        self._worker.start(call, done)
+
+    def _finish(self, end_s: float) -> None:
+        """Wait for the outstanding call."""
+        if self._started_s is not None:
+            self._came_back.wait(max(0.0, end_s - self._clock.monotonic_s()))
+            self._settle()
+
+    def _settle(self) -> None:
+        """Take note of how the last call ended."""
+        outcome, self._outcome = self._outcome, None
+        if outcome is None:
+            return
+        self._started_s = None
+        now_s = self._clock.monotonic_s()
+        answer = outcome.result
+        if answer is None:
+            self._take_failure(outcome.error, now_s)
+            return
+        self._log.good("", f"{self._settings.path}: the ledger is written again")
+        if isinstance(answer, _Opened):
+            self._in_use = None
+            self._recovered = answer.recovered
+            self._unopened = True
+            self._show(answer.state)
+        elif isinstance(answer, _Written):
+            if self._in_flight is not None:
+                self._in_flight = None
+                self._log.good("bound", f"{self._settings.path}: nothing has to be put together any more")
+                self._coming = {entry: self._coming[entry] for entry, _ in gathering.entries(self._gathered)}
+            self._unopened = True
+            self._show(self._forget(answer.state, now_s))
+        elif answer.more:
+            self._next_prune_s = now_s
+
+    def _take_failure(self, error: Exception | None, now_s: float) -> None:
+        self._errors += 1
+        if self._in_flight is not None:
+            self._gathered = gathering.joined(self._in_flight, self._gathered)
+            self._in_flight = None
+        self._not_before_s = now_s + (max(RETRY_S, self._settings.commit_seconds) if self._state else RETRY_S)
+        if isinstance(error, InUseError):
+            self._in_use = error
+            self._gathered, self._coming = Payload(), {}
+        if isinstance(error, LedgerError):
+            self._log.bad("", error.state, str(error))
+        else:
+            log.error("ledger: a bug of the agent, please report it", exc_info=error)
+
+    # --- What is said ----------------------------------------------------------------------------------
+
+    def _tell_loss(self, loss: gathering.Loss) -> None:
+        if loss.jobs:
+            text = f"amounts of {loss.jobs} jobs were put together with what nobody is charged with"
+        else:
+            text = f"{loss.hours} hours were put together with the one after them"
+        self._log.bad(
+            "bound", "jobs" if loss.jobs else "hours", f"{self._settings.path}: too much waits: {text}"
+        )
+
+    def _tell_hung(self, now_s: float) -> None:
+        if self._started_s is not None and now_s - self._started_s > HUNG_AFTER_S:
+            folder = Path(self._settings.path).parent
+            self._log.bad(
+                "", "hung", f"{self._settings.path} does not answer; look at the disk below {folder}"
+            )
+
+    def _month_of(self, time_s: float) -> str:
+        """The calendar month of a moment, as 2026-11."""
+        return datetime.fromtimestamp(time_s, timezone.utc).astimezone(self._zone).strftime("%Y-%m")
