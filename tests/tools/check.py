@@ -32,8 +32,8 @@ PARALLEL = ("-n", "2")
 # Other interpreters run what a difference between them has shown in before, or would: text of errors, regular
 # expressions, threads, dates, sqlite, parsing. With `--full` the oldest one runs everything.
 TELLING = (
-    *("tests/config", "tests/meters", "tests/nvml", "tests/flight", "tests/expose/test_render.py"),
-    *("tests/attribution", "tests/feeds", "tests/ledger", "tests/report", "tests/training", "tests/workloads"),
+    *("tests/attribution", "tests/config", "tests/feeds", "tests/flight", "tests/ledger", "tests/meters"),
+    *("tests/nvml", "tests/report", "tests/training", "tests/workloads", "tests/expose/test_render.py"),
     *("tests/test_cli.py", "tests/test_golden.py", "tests/test_pipeline.py", "tests/test_worker.py"),
 )
 CLOSING_LINE = re.compile(r"^=* ?\d+ (passed|failed|skipped|error|deselected).* in [\d.]+s.*$", re.MULTILINE)
