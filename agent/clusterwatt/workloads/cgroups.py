@@ -34,6 +34,11 @@ CPU_USAGE = re.compile(rb"^usage_usec (\d+)", re.MULTILINE)
 INACTIVE_FILE = re.compile(rb"^(?:total_)?inactive_file (\d+)", re.MULTILINE)
 
 
+# What shows that slurmd runs, in the same place as the cgroups of its jobs or as a unit.
+SLURMD = re.compile(r"(?:.+_)?slurmstepd\.scope|slurmd(?:@.+)?\.service")
+SLURMD_V1 = re.compile(r"slurm(?:_.+)?")
+
+
 class WorkCgroup(msgspec.Struct, frozen=True):
     """The cgroup of a job, pod or container. `path`: within its hierarchy; `directory`: below the root."""
 
@@ -54,7 +59,8 @@ class _Listing(msgspec.Struct, frozen=True):
 class Cgroups:
     """Finds the cgroups of work, and reads what they use. Belongs to one collector and its thread.
 
-    `kinds`: which are looked for, of slurm, pod, container.
+    `kinds`: which are looked for, of slurm, pod, container. `slurmd_paths`: where the last scan saw that
+    slurmd runs, with or without jobs.
     """
 
     def __init__(self, files: Files, clock: Clock, kinds: Collection[str] = KINDS) -> None:
@@ -66,6 +72,7 @@ class Cgroups:
         self._known: frozenset[WorkCgroup] = frozenset()
         self._failures: list[Failure] = []
         self._listed = 0
+        self.slurmd_paths: set[str] = set()
 
     def scan(self) -> list[WorkCgroup]:
         """One cgroup for each job, pod and container, each once whatever the number of hierarchies.
@@ -74,11 +81,17 @@ class Cgroups:
         pod's uid in theirs. Below a job nothing is looked for.
         """
         self._listed = 0
+        self.slurmd_paths.clear()
         seen: set[str] = set()
-        found: dict[tuple[str, str], WorkCgroup] = {}
+        found: dict[tuple[str, str, str], WorkCgroup] = {}
         for top in self._hierarchies():
             for cgroup in self._walk(top, "", 0, seen):
-                found.setdefault((cgroup.owner.name, cgroup.owner.container_id), cgroup)
+                found.setdefault(_identity(cgroup), cgroup)
+        # A place that cannot be listed just now says nothing about what was there.
+        silent = tuple(f"{failure.item}/" for failure in self._failures)
+        for cgroup in self._known:
+            if silent and cgroup.directory.startswith(silent) and self._files.exists(cgroup.directory):
+                found.setdefault(_identity(cgroup), cgroup)
         if self._listed >= MAX_LISTINGS:
             detail = f"more than {MAX_LISTINGS} cgroups with others below them: the rest is not looked at"
             self._failures.append(Failure(item=MOUNT, reason="too_many", detail=detail))
@@ -148,6 +161,8 @@ class Cgroups:
         directory = top + path
         for name in self._children(directory, path, seen):
             below = f"{path}/{name}"
+            if SLURMD.fullmatch(name) or (top != MOUNT and SLURMD_V1.fullmatch(name)):
+                self.slurmd_paths.add(below)
             owner = owner_of(below)
             if owner is not None and owner.kind in self._kinds and owner != owner_of(path):
                 yield WorkCgroup(owner, below, directory + "/" + name)
@@ -195,6 +210,12 @@ class Cgroups:
             for controller in (*V1_CPU, "memory"):
                 self._files.forget(f"{MOUNT}/{controller}{gone.path}/")
         self._known = found
+
+
+def _identity(cgroup: WorkCgroup) -> tuple[str, str, str]:
+    """What is one over all hierarchies. Two slurmd on one host have a cgroup each for a job of both."""
+    owner = cgroup.owner
+    return owner.name, owner.container_id, cgroup.path if owner.kind == "slurm" else ""
 
 
 def _pids(path: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 Environments hold passwords and tokens. So a reader names exactly what it wants, and nothing else leaves this
 file: the content is matched where it was read, bound to no name that outlives the match, and no error carries
-any of it. The text is what the process was started with; it may have changed it, or been given it by its user.
+any of it. The text is what the process was started with, and a user may have put anything there.
 """
 
 from __future__ import annotations
