@@ -39,6 +39,7 @@ from clusterwatt.collectors import (
 )
 from clusterwatt.meters import activity, deviation, node, peak, suspect, xid
 from clusterwatt.sysfs import Files
+from clusterwatt.workloads import slurm
 
 Metrics = tuple[Metric, ...]
 
@@ -79,7 +80,7 @@ COLLECTORS = (
 )
 
 # Who holds which GPU; settings in `config.workloads`.
-WORKLOADS: tuple[Entry, ...] = ()
+WORKLOADS: tuple[Entry, ...] = (Entry("slurm", slurm.METRICS, slurm.SlurmCollector),)
 
 # What energy is multiplied by; settings in `config.feeds`.
 FEEDS: tuple[Entry, ...] = ()
