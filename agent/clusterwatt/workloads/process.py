@@ -98,9 +98,9 @@ class ProcessCollector:
         return Failure(
             item="host pids",
             reason="hidden",
-            detail=f"{self._files.root}/proc does not show the host's processes: those on GPUs are attributed "
-            "to nobody. Give the agent the host's PID namespace (hostPID: true), or mount the host's / and set "
-            "node.root; with hidepid, let it see the processes of all users",
+            detail=f"{self._files.root}/proc does not show the host's processes, so those on GPUs are given to "
+            "nobody. Remedy: the host's PID namespace (hostPID: true), or the host's / mounted and node.root "
+            "set to it; with hidepid, processes of all users made visible to the agent",
             ongoing=ongoing,
         )
 
