@@ -495,7 +495,8 @@ class Kubernetes(Collector, frozen=True):
     `api_seconds`, and when the set of pods changes. `deadline_seconds`: for one answer of either.
     `user_labels`, `account_labels`, `queue_labels`: labels or annotations of the job's controller or its pods
     that name its user, account (else it is the namespace) and queue; the first that is there counts.
-    `service_kinds`, `interactive_kinds`: kinds of controllers whose work is not batch.
+    `service_kinds`, `interactive_kinds`: kinds of controllers whose work is not batch; without a controller,
+    pods with one of `interactive_labels` are interactive.
     """
 
     every_seconds: Tick = 2.0
@@ -504,7 +505,7 @@ class Kubernetes(Collector, frozen=True):
     pod_logs: str = "/var/log/pods"
     resources: tuple[str, ...] = ("nvidia.com/gpu", "nvidia.com/gpu.*", "nvidia.com/mig-*")
     node_name: str = ""
-    api_url: str = ""
+    api_url: HttpAddress = ""
     token_file: str = ""
     ca_file: str = ""
     api_seconds: Annotated[float, Meta(ge=5, le=3_600)] = 30.0
@@ -531,6 +532,7 @@ class Kubernetes(Collector, frozen=True):
         "Service",
     )
     interactive_kinds: tuple[str, ...] = ("Notebook", "InteractiveWorkload")
+    interactive_labels: tuple[str, ...] = ("hub.jupyter.org/username",)
 
 
 class Container(Collector, frozen=True):
@@ -546,8 +548,12 @@ class Process(Collector, frozen=True):
 
 
 class Workloads(Section, frozen=True):
-    """Who holds which GPU."""
+    """Who holds which GPU.
 
+    `user_label`: how users appear: by name, by uid, or not at all.
+    """
+
+    user_label: Literal["name", "uid", "none"] = "name"
     slurm: Slurm = Slurm()
     kubernetes: Kubernetes = Kubernetes()
     container: Container = Container()
@@ -603,7 +609,7 @@ class Price(Collector, frozen=True):
     `book`: the price book, a YAML file that is read again when it changes (docs/COST.md); empty: none.
     """
 
-    every_seconds: Tick = 5.0
+    every_seconds: Tick = 1.0
     book: str = ""
 
 
@@ -620,11 +626,14 @@ class Meters(Section, frozen=True):
     `pue`: energy of the site over energy of its computers; 1 leaves the site out of carbon and money.
     `idle_below_ratio`: a GPU that a job holds counts as idle when its activity over the last
     `idle_window_seconds` is under this share.
+    `other_ratio`: energy of fans, network cards, disks and losses, as a share of that of GPU, CPU and memory;
+    where the node has a power meter, that is used instead. 0: not estimated.
     """
 
     pue: Annotated[float, Meta(ge=1, le=10)] = 1.0
     idle_below_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.01
     idle_window_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 60.0
+    other_ratio: Annotated[float, Meta(ge=0, le=2)] = 0.0
 
 
 class Log(Section, frozen=True):

@@ -1,8 +1,8 @@
 """Joules and watts of the node by component: gpu, cpu, dram, platform, other.
 
-`platform` is the whole node as its own meter states it (a BMC, through ACPI) and is never added to the parts;
-`other` is what it states beyond them. Each series says its method: a counter that was read, power integrated
-over time, or an estimate made of the others.
+`platform` is the whole node as its own meter states it (a BMC, through ACPI) and is never added to the
+parts; `other` is what it states beyond them, and without such a meter a configured share of the parts. Each
+series says its method: a counter that was read, power integrated over time, or an estimate of the others.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ class NodeMeter:
     """Adds up what the parts of the node have used since the agent started. Nothing in it falls."""
 
     def __init__(self) -> None:
+        self._shared_out = 0.0  # joules of the parts of which `other` has its share
         self._zones: dict[str, tuple[str, Zone]] = {}
         self._platform: Integral | None = None
         self._gpus: dict[tuple[str, str], float] = {}  # uuid and method -> joules
@@ -118,8 +119,13 @@ class NodeMeter:
         gpu_powers: Iterable[GpuPower],
         zones: tuple[float, Iterable[EnergyZone]],
         board: tuple[float, Iterable[BoardPower]],
+        *,
+        other_ratio: float = 0.0,
     ) -> Iterator[Reading]:
-        """Take what is known now; zones and board powers come with the monotonic time of their reading."""
+        """Take what is known now; zones and board powers come with the monotonic time of their reading.
+
+        `other_ratio`: `other` as a share of the parts, on a node whose whole is not measured; 0: unknown.
+        """
         measured: set[str] = set()
         for energy in gpu_energies:
             if energy.scope == "gpu":  # a module holds a CPU too, which would count twice
@@ -146,6 +152,10 @@ class NodeMeter:
                 watts["platform", "integrated"] = self._platform.watts
                 rest = self._platform.watts - sum(watts[key] for key in watts if key[0] in PARTS)
                 watts["other", "estimated"] = max(0.0, rest)
+        self._add_share(other_ratio if self._platform is None else 0.0)
+        if self._platform is None and other_ratio > 0 and joules:
+            joules["other", "estimated"] = self._other
+            watts["other", "estimated"] = other_ratio * sum(watts.values())
         for (component, method), value in joules.items():
             yield NodeEnergy(component=component, method=method, energy_joules=value)
         for (component, method), value in watts.items():
@@ -180,6 +190,12 @@ class NodeMeter:
             if zone.watts is not None:
                 watts[component, "counter"] = watts.get((component, "counter"), 0.0) + zone.watts
         return watts
+
+    def _add_share(self, ratio: float) -> None:
+        """Let `other` grow with the parts."""
+        parts = sum(self._parts().values())
+        self._other += ratio * max(0.0, parts - self._shared_out)
+        self._shared_out = parts
 
     def _other_joules(self, platform: Integral, joules: dict[tuple[str, str], float]) -> float:
         """What the platform used beyond its parts, while both were measured without a gap.

@@ -206,6 +206,7 @@ class JobExempt(Reading, frozen=True):
     """The job is left out by rules about waste and training."""
 
     job_id: str
+    exempt: float = 1.0
 
 
 # --- Totals of the ledger's last commit ----------------------------------------------------------------
