@@ -28,10 +28,12 @@ from clusterwatt.expose.dcgm.page import DcgmPage, counters
 from clusterwatt.expose.history import History
 from clusterwatt.expose.render import Renderer
 from clusterwatt.expose.server import Site
+from clusterwatt.feeds import price
+from clusterwatt.feeds.grid import GridCollector
 from clusterwatt.flight import bundle as flight_bundle
 from clusterwatt.flight.recorder import Recorder
 from clusterwatt.flight.replay import FlightCollector
-from clusterwatt.inventory import CATALOG, COLLECTORS, FEEDS, WORKLOADS
+from clusterwatt.inventory import CATALOG, COLLECTORS, WORKLOADS
 from clusterwatt.log import configure as configure_log
 from clusterwatt.meters.node import power_feeds
 from clusterwatt.node_pids import NodePids
@@ -40,6 +42,7 @@ from clusterwatt.nvml.bundle import BundleError
 from clusterwatt.pipeline import Pipeline
 from clusterwatt.readings.agent import ConfigReload
 from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuInfo
 from clusterwatt.readings.gpu_measured import DriverUp
 from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.source import Account, Source
@@ -68,8 +71,10 @@ class Agent:
         self.config = config
         self._reloaded_well = True
         self._dcgm: DcgmPage | None = None
+        self._gpu_names: frozenset[str] = frozenset()
         check_root(config.node.root)
         check_replay(config)
+        price.check(config.feeds.price)
         self.site = Site(
             renderer(config),
             History(),
@@ -92,6 +97,7 @@ class Agent:
         """
         check_root(config.node.root)
         check_replay(config)
+        price.check(config.feeds.price)
         dcgm = self._dcgm_page(config)
         for name in ("http", "ledger", "recorder"):
             if getattr(config, name) != getattr(self.config, name):
@@ -146,6 +152,7 @@ class Agent:
             self.recorder.freeze("by command")
 
     def _publish(self, snapshot: Snapshot) -> None:
+        self._gpu_names = frozenset(info.name for info in snapshot.readings.get(GpuInfo, ()))
         self.site.publish(snapshot)
         if self.recorder is not None:
             self.recorder.add(snapshot)
@@ -156,6 +163,7 @@ class Agent:
         yield from self.site.readings()
         node = self.config.node
         yield from power_feeds(node.power_feed_ratios, node.power_feed_capacity_watts)
+        yield from price.effectiveness(self.config.meters.pue)
 
     def _sources_for(self, config: Config) -> dict[str, tuple[object, Source]]:
         """Every source that the configuration wants: the one there is where it will do, else a new one."""
@@ -201,13 +209,13 @@ class Agent:
         for section, entries in (
             (config.collectors, COLLECTORS),
             (config.workloads, WORKLOADS),
-            (config.feeds, FEEDS),
         ):
             for entry in entries:
                 settings: CollectorSettings = getattr(section, entry.name)
                 if settings.enabled:
                     files = Files(config.node.root, self._clock)
                     yield entry.name, settings, partial(entry.make, files, settings, self._clock)
+        yield from self._feeds(config)
         if config.expose.node_exporter_names:
             for extra in node_exporter.COLLECTORS:
                 files = Files(config.node.root, self._clock)
@@ -224,6 +232,22 @@ class Agent:
             CollectorSettings(every_seconds=AGENT_EVERY_S),
             partial(self._agent_collector, config.node.root),
         )
+
+    def _feeds(self, config: Config) -> Iterator[tuple[str, CollectorSettings, Callable[[], Collector]]]:
+        def simulates() -> bool:
+            return bool(self.config.simulate.profile)
+
+        grid, prices = config.feeds.grid, config.feeds.price
+        if grid.enabled:
+            yield "grid", grid, lambda: GridCollector(grid, self._clock, example=simulates)
+        if prices.enabled:
+            yield (
+                "price",
+                prices,
+                lambda: price.PriceCollector(
+                    prices, self._clock, lambda: self._gpu_names, node=platform.node(), example=simulates
+                ),
+            )
 
     def _dcgm_page(self, config: Config) -> DcgmPage | None:
         """The page of dcgm-exporter's names, the one that there is when nothing of it changes."""

@@ -37,6 +37,7 @@ from clusterwatt.collectors import (
     textfile,
     timesync,
 )
+from clusterwatt.feeds import grid, price
 from clusterwatt.meters import activity, deviation, node, peak, suspect, xid
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads import slurm
@@ -82,8 +83,8 @@ COLLECTORS = (
 # Who holds which GPU; settings in `config.workloads`.
 WORKLOADS: tuple[Entry, ...] = (Entry("slurm", slurm.METRICS, slurm.SlurmCollector),)
 
-# What energy is multiplied by; settings in `config.feeds`.
-FEEDS: tuple[Entry, ...] = ()
+# What energy is multiplied by; made in `app`, which knows the GPUs; settings in `config.feeds`.
+FEEDS: Metrics = (*grid.METRICS, *price.METRICS)
 
 # What the agent says of itself comes first: the limit of the page cuts at the end, and the counter of what
 # was cut must not be among that.
@@ -95,6 +96,7 @@ CATALOG: Metrics = (
     *peak.METRICS,
     *deviation.METRICS,
     *xid.METRICS,
-    *(metric for entry in (*COLLECTORS, *WORKLOADS, *FEEDS) for metric in entry.metrics),
+    *(metric for entry in (*COLLECTORS, *WORKLOADS) for metric in entry.metrics),
+    *FEEDS,
     *node.METRICS,
 )

@@ -35,7 +35,7 @@ def intensities(readings: list[Reading]) -> list[CarbonIntensity]:
 
 
 def collected(settings: Grid, clock: FakeClock | None = None, *, example: bool = False) -> list[Reading]:
-    return list(GridCollector(settings, clock or FakeClock(NOON), example=example).collect())
+    return list(GridCollector(settings, clock or FakeClock(NOON), example=lambda: example).collect())
 
 
 def test_g35_a_carbon_service_that_answers_with_nothing(web: Web, caplog: pytest.LogCaptureFixture) -> None:

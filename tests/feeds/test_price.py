@@ -10,7 +10,7 @@ import pytest
 
 from clusterwatt.config.model import Price
 from clusterwatt.config.problems import ConfigError
-from clusterwatt.feeds.price import PriceCollector, check
+from clusterwatt.feeds.price import PriceCollector, check, effectiveness
 from clusterwatt.readings.base import Failure
 from clusterwatt.readings.work import AccountMonth, ElectricityPrice, GpuPrice, PowerUsageEffectiveness
 from tests.clocks import FakeClock
@@ -78,15 +78,16 @@ def test_the_price_changes_with_the_hour(book: Path) -> None:
 
 
 def test_pue_is_told_when_it_is_configured() -> None:
-    assert list(prices("", pue=1.4).collect()) == [PowerUsageEffectiveness(1.4)]
+    assert list(effectiveness(1.4)) == [PowerUsageEffectiveness(1.4)]
+    assert list(effectiveness(1.0)) == []
 
 
 def test_simulated_gpus_have_example_prices_and_a_book_goes_before_them(book: Path) -> None:
-    electricity, gpu, *_ = prices("", None, H100, example=True).collect()
+    electricity, gpu, *_ = prices("", None, H100, example=lambda: True).collect()
     assert isinstance(electricity, ElectricityPrice)
     assert isinstance(gpu, GpuPrice)
     assert electricity.source == gpu.source == "example"
-    electricity, *_ = prices(book, None, H100, example=True).collect()
+    electricity, *_ = prices(book, None, H100, example=lambda: True).collect()
     assert isinstance(electricity, ElectricityPrice)
     assert electricity.source == "book"
 

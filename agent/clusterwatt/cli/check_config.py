@@ -28,6 +28,7 @@ def _check_config(arguments: argparse.Namespace) -> int:
     from clusterwatt.config.problems import ConfigError
     from clusterwatt.config.write import reference, to_yaml
     from clusterwatt.expose.dcgm.page import counters
+    from clusterwatt.feeds import price
 
     if arguments.print_defaults:
         sys.stdout.write(reference())
@@ -35,6 +36,7 @@ def _check_config(arguments: argparse.Namespace) -> int:
     loaded = settings.loaded(arguments)
     dcgm = loaded.config.expose.dcgm
     try:
+        price.check(loaded.config.feeds.price)
         notes = [*not_in_use(loaded.config), *(counters(dcgm).notes if dcgm.enabled else ())]
     except ConfigError as error:
         raise EndError(str(error), WRONG_INPUT) from None

@@ -7,7 +7,7 @@ never exchanged for each other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 
 import msgspec
@@ -51,13 +51,18 @@ class _Kept(msgspec.Struct, frozen=True):
 class GridCollector:
     """Yields the one intensity in use; a `Failure` of the whole while a configured service is silent.
 
-    `example`: without any setting the world's mean, marked so, for simulated GPUs.
+    `example`: whether GPUs are simulated now; then, without any setting, the world's mean is used, marked so.
     """
 
     name = "grid"
 
     def __init__(
-        self, settings: Settings, clock: Clock, *, example: bool = False, ask: service.Ask = service.ask
+        self,
+        settings: Settings,
+        clock: Clock,
+        *,
+        example: Callable[[], bool] = bool,
+        ask: service.Ask = service.ask,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -122,16 +127,16 @@ class GridCollector:
         settings = self._settings
         if settings.grams_per_kwh:
             return CarbonIntensity("configured", settings.zone, "average", settings.grams_per_kwh, None)
-        nothing = not settings.zone and not settings.service.url
-        zone = intensity_table.WORLD if self._example and nothing else settings.zone
+        example = not settings.zone and not settings.service.url and self._example()
+        zone = intensity_table.WORLD if example else settings.zone
         row = intensity_table.rows().get(zone) if zone else None
         if row is None:
             return None
-        source = "example" if self._example and nothing else row.source
-        if not self._cautioned and source != "example":
+        if not self._cautioned and not example:
             self._cautioned = True
             for caution in intensity_table.cautions(row, _utc(self._clock.wall_s()).year):
                 log.warning("%s", caution)
+        source = "example" if example else row.source
         return CarbonIntensity(source, row.zone, "average", row.grams_per_kwh, _start_of(row.year))
 
 

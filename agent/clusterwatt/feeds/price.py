@@ -45,7 +45,7 @@ class PriceCollector:
 
     `names`: models of the GPUs of this node, as in `gpu_info`; asked on the collector's thread.
     `node`: name of this node, for entries of the book that are for some nodes only.
-    `example`: without a book the shipped one, for simulated GPUs.
+    `example`: whether GPUs are simulated now; then, without a book, the shipped one is used.
     """
 
     name = "price"
@@ -57,26 +57,27 @@ class PriceCollector:
         names: Callable[[], Collection[str]],
         *,
         node: str = "",
-        pue: float = 1.0,
-        example: bool = False,
+        example: Callable[[], bool] = bool,
     ) -> None:
         self._path = Path(settings.book) if settings.book else None
         self._clock = clock
         self._names = names
         self._node = node
-        self._pue = pue
-        self._book = price_book.example() if example and self._path is None else None
+        self._example = example
+        self._book: Book | None = None
         self._read: tuple[int, ...] | None = None
         self._wrong = ""
         self._unpriced: set[str] = set()
 
     def collect(self) -> Iterator[Reading]:
         """Prices and budgets; a `Failure` of the whole while the book cannot be read."""
-        failure = self._refresh() if self._path is not None else None
-        if self._book is not None:
+        failure = None
+        if self._path is not None:
+            failure = self._refresh()
+        elif self._book is None and self._example():
+            self._book = price_book.example()
+        if self._book is not None and (self._path is not None or self._example()):
             yield from self._prices(self._book)
-        if self._pue > 1:
-            yield PowerUsageEffectiveness(effectiveness=self._pue)
         if failure is not None:
             yield failure
 
@@ -128,6 +129,12 @@ class PriceCollector:
         self._book = book
         self._unpriced.clear()
         return ""
+
+
+def effectiveness(pue: float) -> Iterator[Reading]:
+    """The PUE as a reading; none where it is not configured."""
+    if pue > 1:
+        yield PowerUsageEffectiveness(effectiveness=pue)
 
 
 def check(settings: Settings) -> None:

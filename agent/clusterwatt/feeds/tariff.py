@@ -26,7 +26,7 @@ WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MONTHS = tuple(str(month) for month in range(1, 13))
 ABOVE = "electricity"  # where it stands in the book
 
-Money = Annotated[float, Meta(ge=0, le=1e12)]
+Money = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
