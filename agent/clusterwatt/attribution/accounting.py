@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from clusterwatt.attribution import holders, roster, states
+from clusterwatt.attribution import holders, memory, roster, states
 from clusterwatt.attribution.books import Books
 from clusterwatt.attribution.entries import Baseline, Batch
 from clusterwatt.attribution.holders import Holders, Holding
+from clusterwatt.attribution.memory import memory_by_job
 from clusterwatt.attribution.roster import Roster
 from clusterwatt.attribution.words import Parts
 from clusterwatt.config.model import Config
 from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuProcess
+from clusterwatt.readings.work import JobMember, ProcessOwner
 
-METRICS = (*holders.METRICS, *states.METRICS, *roster.METRICS)
+METRICS = (*holders.METRICS, *states.METRICS, *roster.METRICS, *memory.METRICS)
 
 
 class Accounting:
@@ -67,6 +70,9 @@ class Accounting:
         holding = self._holders.holding
         self._roster.take(holding.jobs, wall_s=wall_s, now_s=now_s)
         self._books.take(parts, holding, wall_s=wall_s, now_s=now_s, every_s=every_s)
+        yield from memory_by_job(
+            parts.get(GpuProcess, ()), parts.get(ProcessOwner, ()), parts.get(JobMember, ())
+        )
         yield from self._roster.readings(self._user_label)
         yield from self._books.readings()
 

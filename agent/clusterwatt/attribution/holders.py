@@ -127,7 +127,7 @@ class Holders:
 
     def _claimed(self, devices: Devices) -> tuple[dict[str, dict[str, set[Sharer]]], dict[str, Claim]]:
         """Sharers by unit and source; and claims on a device that is not known, or not told apart."""
-        slurmd = {f"pod/{pod.pod_uid}" for pod in self._words.of(KUBERNETES).slurmd_pods}
+        slurmd = {f"pod/{pod.pod_uid}" for pod in self._words.of(SLURM).slurmd_pods}
         claimed: dict[str, dict[str, set[Sharer]]] = {}
         unknown: dict[str, Claim] = {}
         for claim in (claim for word in self._words.all for claim in word.claims):

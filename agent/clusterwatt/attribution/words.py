@@ -105,7 +105,7 @@ def _by_source(parts: Parts) -> dict[str, Word]:
             jobs=tuple(jobs[name]),
             members=tuple(members[name]),
             claims=tuple(claims[name]),
-            slurmd_pods=parts.get(SlurmdPod, ()) if name == KUBERNETES else (),
+            slurmd_pods=parts.get(SlurmdPod, ()) if name == SLURM else (),
             owners=parts.get(ProcessOwner, ()) if name == PROCESS else (),
         )
         for name in SOURCES
