@@ -98,9 +98,9 @@ class ProcessCollector:
         return Failure(
             item="host pids",
             reason="hidden",
-            detail=f"{self._files.root}/proc does not show the host's processes, so those on GPUs are given to "
-            "nobody. Remedy: the host's PID namespace (hostPID: true), or the host's / mounted and node.root "
-            "set to it; with hidepid, processes of all users made visible to the agent",
+            detail=f"{self._files.root}/proc does not show the host's processes, so those on GPUs are given "
+            "to nobody. Remedy: the host's PID namespace (hostPID: true), or the host's / mounted and "
+            "node.root set to it; with hidepid, processes of all users made visible to the agent",
             ongoing=ongoing,
         )
 
