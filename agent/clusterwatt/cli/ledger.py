@@ -22,8 +22,8 @@ def add(commands: Commands) -> None:
         "ledger",
         help="show what the ledger of energy and cost holds, or copy it",
         description="info: what ledger.path holds, and whether its books close. backup: a copy in one file, "
-        "checked, while the agent runs. To go back to a copy, stop the agent, remove the ledger with its -wal "
-        "and -shm, put the copy in its place, and start the agent.",
+        "checked, while the agent runs. To go back to a copy, stop the agent, remove the ledger, its -wal "
+        "and its -shm, put the copy in its place, and start the agent.",
         allow_abbrev=False,
     )
     ledger.add_argument("action", choices=("info", "backup"))

@@ -140,8 +140,9 @@ def booked(state: State, payload: Payload, month_of: Callable[[int], str]) -> Ch
     )
     return Change(
         state=new,
-        jobs={job: set(rows) for job, rows in jobs.items()},
-        accounts=set(accounts),
+        # Rows of the rest may have been opened at 0; they are to be there after a restart too.
+        jobs={**{job: set(rows) for job, rows in jobs.items()}, NOBODY: set(new.jobs[NOBODY])},
+        accounts={*accounts, *(key for key in new.accounts if not key[0])},
         months={(month, *key) for month, costs in months.items() for key in costs},
     )
 
