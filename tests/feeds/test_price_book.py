@@ -99,7 +99,7 @@ def test_any_time_has_a_price(at_s: float) -> None:
     record = records.parse(pages, price_book.Pages, Origin("x", has_lines=True))
     local_time = datetime.fromtimestamp(at_s, ZoneInfo("America/New_York"))
     by_day = 390 <= local_time.hour * 60 + local_time.minute < 1320
-    assert price_book._checked(record).price_per_kwh(at_s) == (1 if by_day else 2)
+    assert price_book.checked(record).price_per_kwh(at_s) == (1 if by_day else 2)
 
 
 def test_one_price(tmp_path: Path) -> None:

@@ -132,16 +132,17 @@ class Book:
 
 def load(path: Path) -> Book:
     """The book in a file. Raises ConfigError, with one line for each mistake."""
-    return _checked(records.read(path, Pages))
+    return checked(records.read(path, Pages))
 
 
 def example() -> Book:
     """The book that is shipped, for simulated GPUs."""
     text = resources.files("clusterwatt").joinpath(f"data/{EXAMPLE}").read_text(encoding="utf-8")
-    return _checked(records.parse(text, Pages, Origin(EXAMPLE, has_lines=True)))
+    return checked(records.parse(text, Pages, Origin(EXAMPLE, has_lines=True)))
 
 
-def _checked(record: Record[Pages]) -> Book:
+def checked(record: Record[Pages]) -> Book:
+    """The book of pages that were read. Raises ConfigError with what is wrong between them."""
     problems: list[Problem] = []
     pages = record.content
     as_of = date.min
