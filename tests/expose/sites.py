@@ -13,6 +13,7 @@ from clusterwatt.config.model import Http
 from clusterwatt.expose.history import History
 from clusterwatt.expose.render import Page, Renderer
 from clusterwatt.expose.server import BoundAddress, Site
+from clusterwatt.expose.training import Reception, ReportSocket
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.snapshot import Snapshot
 from tests.expose.test_render import CATALOG
@@ -77,7 +78,11 @@ class RunningSite:
 
 
 @contextlib.asynccontextmanager
-async def running(renderer: Renderer | None = None, http: Http | None = None) -> AsyncIterator[RunningSite]:
+async def running(
+    renderer: Renderer | None = None,
+    http: Http | None = None,
+    reports: tuple[Reception, ReportSocket] | None = None,
+) -> AsyncIterator[RunningSite]:
     told = Told()
     site = Site(
         renderer or CountingRenderer(),
@@ -86,6 +91,8 @@ async def running(renderer: Renderer | None = None, http: Http | None = None) ->
         ready=lambda: told.ready,
         alive=lambda: told.alive,
     )
+    if reports is not None:
+        site.use_reports(*reports)
     address = await site.start(http or Http(listen="127.0.0.1:0"))
     try:
         yield RunningSite(site, address, told)

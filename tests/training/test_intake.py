@@ -16,9 +16,9 @@ class Taken:
         self.reports: list[tuple[Report, str]] = []
         self.room = True
 
-    def report(self, report: Report, job_id: str) -> bool:
+    def report(self, report: Report, owner: str) -> bool:
         if self.room:
-            self.reports.append((report, job_id))
+            self.reports.append((report, owner))
         return self.room
 
 
@@ -62,13 +62,21 @@ def test_without_the_kernels_word_the_job_is_the_one_that_the_report_names() -> 
 
 def test_nobody_reports_for_the_job_of_another() -> None:
     takes, taken, _ = intake()
-    sender = Sender("uid 1000", known=True, job_id="slurm/1")
+    sender = Sender("uid 1000", known=True, owner="slurm/1", job_id="slurm/1")
     assert takes.take(body(), sender).status == 204
     assert takes.take(body(job="slurm/1"), sender).status == 204
     assert takes.take(body(job="slurm/2"), sender) == Verdict(
         403, ("job: the process belongs to slurm/1, so it cannot report for slurm/2",)
     )
     assert [job for _, job in taken.reports] == ["slurm/1", "slurm/1"]
+
+
+def test_a_pod_may_name_itself_or_the_job_that_it_is_a_member_of() -> None:
+    takes, taken, _ = intake()
+    sender = Sender("uid 0", known=True, owner="pod/7c1a", job_id="k8s/90ab")
+    assert takes.take(body(job="k8s/90ab"), sender).status == 204
+    assert takes.take(body(job="k8s/ffff"), sender).status == 403
+    assert [owner for _, owner in taken.reports] == ["pod/7c1a"]
 
 
 def test_who_belongs_to_no_job_reports_for_none() -> None:

@@ -69,6 +69,8 @@ class Exchanges(web.RequestHandler):
                 return resp, True
             if resp.keep_alive:
                 self._connection.answered()
+            elif not request.content.is_eof():  # nobody waits for a body that nobody wants
+                self.force_close()
         return resp, broken
 
     def handle_error(

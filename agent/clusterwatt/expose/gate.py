@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Protocol
 
@@ -76,11 +76,16 @@ class Gate:
     """All connections of one address, and who of them is served."""
 
     def __init__(
-        self, make_server: Callable[[Connection], Server], limits: GateLimits, clock: Clock | None = None
+        self,
+        make_server: Callable[[Connection], Server],
+        limits: GateLimits,
+        clock: Clock | None = None,
+        said: Mapping[str, str] = REFUSED,
     ) -> None:
         self.limits = limits
         self.make_server = make_server
         self._log = ChangeLog(log, clock or SystemClock())
+        self._said = said
         self._refused = dict.fromkeys(REFUSED, 0)
         self._open: set[Connection] = set()
         self._served: set[Connection] = set()
@@ -98,7 +103,7 @@ class Gate:
     def refuse(self, reason: str) -> None:
         """Count a connection that is closed without an answer, and say so now and then."""
         self._refused[reason] += 1
-        self._log.bad(reason, reason, REFUSED[reason])
+        self._log.bad(reason, reason, self._said[reason])
 
     def refused(self) -> Iterator[ConnectionsRefused]:
         """Connections that were closed without an answer so far, by reason."""

@@ -29,8 +29,10 @@ from clusterwatt.expose.history import History
 from clusterwatt.expose.negotiation import wants_gzip, wants_openmetrics
 from clusterwatt.expose.press import Edition, Press
 from clusterwatt.expose.render import OPENMETRICS_TYPE, TEXT_TYPE, Page, Renderer
+from clusterwatt.expose.training import PATH as REPORTS_PATH
+from clusterwatt.expose.training import Reception, ReportSocket
 from clusterwatt.expose.view import as_json, node_view
-from clusterwatt.readings.agent import SeriesCount, SeriesDropped
+from clusterwatt.readings.agent import ConnectionsRefused, SeriesCount, SeriesDropped
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.snapshot import Snapshot
 
@@ -91,6 +93,8 @@ class Site:
         self._runner: web.AppRunner | None = None
         self._gate: Gate | None = None
         self._doorway: Doorway | None = None
+        self._reception: Reception | None = None
+        self._report_socket: ReportSocket | None = None
         self.app = web.Application(client_max_size=1024)
         self.app.add_routes(
             [
@@ -100,6 +104,7 @@ class Site:
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.get("/api/v1/node", self._node),
+                web.post(REPORTS_PATH, self._report),
                 web.get("/", _file("index.html")),
                 *(web.get(f"/{name}", _file(name)) for name in STATIC if name != "index.html"),
             ]
@@ -112,6 +117,10 @@ class Site:
     def use_node_exporter_names(self, max_series: int | None) -> None:
         """Show /node/metrics, with at most so many series; None: do not."""
         self._node_exporter_series = max_series
+
+    def use_reports(self, reception: Reception | None, report_socket: ReportSocket | None) -> None:
+        """Take reports of training processes over HTTP, and at a socket; to be said before the start."""
+        self._reception, self._report_socket = reception, report_socket
 
     def on_publish(self, call: Callable[[Snapshot], None]) -> None:
         """Have `call` called with each snapshot that is shown, for the first time when its page is there."""
@@ -148,8 +157,12 @@ class Site:
             yield SeriesCount(series=float(self._series))
         for table, dropped in self._dropped.items():
             yield SeriesDropped(table=table, dropped=float(dropped))
-        if self._gate is not None:
-            yield from self._gate.refused()
+        refused: Counter[str] = Counter()
+        for gate in (self._gate, self._report_socket):
+            for reading in () if gate is None else gate.refused():
+                refused[reading.reason] += int(reading.connections)
+        for reason, connections in refused.items():
+            yield ConnectionsRefused(reason=reason, connections=float(connections))
 
     async def start(self, http: Http) -> BoundAddress:
         """Listen. Raises OSError with one line that names the address and the remedy."""
@@ -165,10 +178,18 @@ class Site:
             await runner.cleanup()
             raise OSError(f"http.listen: {http.listen}: {_remedy(error)}") from None
         self._runner, self._gate = runner, gate
+        if self._report_socket is not None:
+            try:
+                await self._report_socket.start()
+            except OSError:
+                await self.stop()
+                raise
         return BoundAddress(*self._doorway.address)
 
     async def stop(self) -> None:
         """Stop listening, let answers that are on their way go out for two seconds, end all connections."""
+        if self._report_socket is not None:
+            await self._report_socket.stop()
         if self._doorway is not None:
             self._doorway.close()
         if self._runner is not None:
@@ -243,6 +264,10 @@ class Site:
         response.headers["Content-Type"] = "application/json"
         response.headers["Vary"] = "Accept-Encoding"
         return response
+
+    async def _report(self, request: web.Request) -> web.Response:
+        """A report of a training process, where those are taken."""
+        return plain(404) if self._reception is None else await self._reception.over_http(request)
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return plain(200, "ok") if self._alive() else plain(503, "ticks have stopped")

@@ -22,12 +22,13 @@ AHEAD_S = 60.0  # the clocks of a node and of its containers are one
 class Sender(msgspec.Struct, frozen=True):
     """Who sends. `client`: tells clients apart, for their rate.
 
-    `known`: the kernel has said to which job the process belongs, so that its own word does not count;
-    `job_id` is that job, empty where it belongs to none.
+    `known`: the kernel has said whose the process is, so that its own word does not count. `owner` is that
+    then, a job's id or the name of a `JobMember`, empty for no job; `job_id` its job as far as it is known.
     """
 
     client: str
     known: bool = False
+    owner: str = ""
     job_id: str = ""
 
 
@@ -41,8 +42,8 @@ class Verdict(msgspec.Struct, frozen=True):
 class Runs(Protocol):
     """What is known of all runs; this end of it is called in the event loop and returns at once."""
 
-    def report(self, report: Report, job_id: str) -> bool:
-        """Take in a report with a time; False when there is no room for one more run."""
+    def report(self, report: Report, owner: str) -> bool:
+        """Take in a report with a time; False when there is no room for it now."""
         ...
 
 
@@ -68,15 +69,15 @@ class Intake:
                 ahead = f"{time_s - now_s:.0f} s ahead of the agent's clock"
                 line = f"{name}: expected Unix time in seconds, got {ahead}"
                 return Verdict(400, (line,))
-        if sender.known and report.job and report.job != sender.job_id:
-            seen = sender.job_id or "no job"
+        if sender.known and report.job and report.job not in (sender.owner, sender.job_id):
+            seen = sender.job_id or sender.owner or "no job"
             return Verdict(
                 403, (f"job: the process belongs to {seen}, so it cannot report for {report.job}",)
             )
         time_s = now_s if report.time_s is None else report.time_s
         report = msgspec.structs.replace(report, time_s=time_s)
-        if not self._runs.report(report, sender.job_id if sender.known else report.job):
-            return Verdict(503, ("there are too many runs; the one that is silent longest makes room",))
+        if not self._runs.report(report, sender.owner if sender.known else report.job):
+            return Verdict(503, ("there is no room for more reports now; try again",))
         return Verdict(204)
 
 
