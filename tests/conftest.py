@@ -21,6 +21,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the pages of tests/golden anew")
 
 
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder for each test: agents of root would otherwise share the system's, and its one ledger."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setattr("clusterwatt.config.model.SYSTEM_STATE_FOLDER", folder)
+    return folder
+
+
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether what stands in tests/golden is to be replaced."""

@@ -10,16 +10,19 @@ import logging
 import platform
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from clusterwatt import descriptors, sdnotify, selfstats
 from clusterwatt.clock import Clock, SystemClock
 from clusterwatt.collectors import Collector, node_exporter
 from clusterwatt.config.model import Collector as CollectorSettings
-from clusterwatt.config.model import Config
+from clusterwatt.config.model import Config, Ledger
 from clusterwatt.driver import holding
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
@@ -34,6 +37,8 @@ from clusterwatt.flight import bundle as flight_bundle
 from clusterwatt.flight.recorder import Recorder
 from clusterwatt.flight.replay import FlightCollector
 from clusterwatt.inventory import CATALOG, COLLECTORS, WORKLOADS
+from clusterwatt.ledger.keeper import Keeper
+from clusterwatt.ledger.store import InUseError
 from clusterwatt.log import configure as configure_log
 from clusterwatt.meters.node import power_feeds
 from clusterwatt.node_pids import NodePids
@@ -47,12 +52,14 @@ from clusterwatt.readings.gpu_measured import DriverUp
 from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.source import Account, Source
 from clusterwatt.sysfs import Files
+from clusterwatt.work import Work
 
 log = logging.getLogger("clusterwatt")
 
 AGENT_EVERY_S = 5.0
 ALIVE_WITHIN_TICKS = 10
 STOP_WITHIN_S = 5.0
+LEDGER_WITHIN_S = 2.0
 FIRST_PAGE_WITHIN_S = 5.0
 
 
@@ -63,7 +70,7 @@ class StartError(Exception):
 class Agent:
     """All parts of one node's agent, wired. `apply` builds them, and builds anew what a reload changes."""
 
-    def __init__(self, config: Config, clock: Clock) -> None:
+    def __init__(self, config: Config, clock: Clock, *, keeps_ledger: bool = True) -> None:
         self._clock = clock
         self._accounts: dict[str, Account] = {}
         self._sources: dict[str, tuple[object, Source]] = {}
@@ -84,7 +91,10 @@ class Agent:
             dcgm=self._dcgm_page(config),
         )
         self.recorder = Recorder(config.recorder, platform.node(), clock) if config.recorder.enabled else None
-        self.pipeline = Pipeline((), None, clock, self._publish, about_agent=self._about)
+        self._own_folder: tempfile.TemporaryDirectory[str] | None = None
+        keeper = self._keeper(config) if keeps_ledger else None
+        self._work = Work(config, clock, boot_id(config.node.root), keeper)
+        self.pipeline = Pipeline((), None, clock, self._publish, about_agent=self._about, work=self._work)
         self.pipeline.on_event(EventLog(clock))
         if self.recorder is not None:
             self.pipeline.on_event(self.recorder.event)
@@ -106,6 +116,7 @@ class Agent:
         # Nothing is refused from here on.
         configure_log(config.log.level, config.log.format)
         self.site.use(rendered, dcgm)
+        self._work.use(config)
         self._go_on_with(config, sources)
         self.config = config
 
@@ -131,9 +142,12 @@ class Agent:
         return state.gpus_visible >= expected, f"{state.gpus_visible:.0f} of {expected} GPUs are visible"
 
     def stop(self) -> None:
-        """Let go of the driver."""
+        """Have the books written and let go of the driver."""
+        self._work.stop(STOP_WITHIN_S)
         if self.driver is not None:
             self.driver.stop(STOP_WITHIN_S)
+        if self._own_folder is not None:
+            self._own_folder.cleanup()
 
     def release_driver(self) -> None:
         """Let go of the driver, as if the operator had set the flag; that it is set lets `resume` end it."""
@@ -164,6 +178,22 @@ class Agent:
         node = self.config.node
         yield from power_feeds(node.power_feed_ratios, node.power_feed_capacity_watts)
         yield from price.effectiveness(self.config.meters.pue)
+
+    def _keeper(self, config: Config) -> Keeper:
+        """The ledger. What simulated GPUs use is kept for as long as the agent runs, apart from the node's.
+
+        Raises StartError when another agent keeps the same.
+        """
+        settings = config.ledger
+        if config.simulate.label != "false" and settings.path == Ledger().path:
+            self._own_folder = tempfile.TemporaryDirectory(prefix="clusterwatt-")
+            settings = msgspec.structs.replace(settings, path=f"{self._own_folder.name}/ledger.db")
+        keeper = Keeper(settings, self._clock)
+        try:
+            keeper.wait(LEDGER_WITHIN_S)
+        except InUseError as error:
+            raise StartError(str(error)) from None
+        return keeper
 
     def _sources_for(self, config: Config) -> dict[str, tuple[object, Source]]:
         """Every source that the configuration wants: the one there is where it will do, else a new one."""
@@ -291,6 +321,14 @@ def renderer(config: Config) -> Renderer:
     return Renderer(CATALOG, limits.profile, limits.families, limits.max_series)
 
 
+def boot_id(root: str) -> str:
+    """The kernel's name for this boot (random(4)); empty where it is not told."""
+    try:
+        return Path(root, "proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 def check_root(root: str) -> None:
     """Refuse a root that holds no proc file system. Raises StartError."""
     try:
@@ -398,7 +436,7 @@ def once(config: Config) -> int:
 
 async def _once(config: Config) -> int:
     clock = SystemClock()
-    agent = Agent(config, clock)
+    agent = Agent(config, clock, keeps_ledger=False)  # an agent that runs may keep it
     deadline_s = clock.monotonic_s() + FIRST_PAGE_WITHIN_S
     while True:
         await agent.pipeline.tick()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from clusterwatt import selfstats
+from clusterwatt.attribution import accounting, xid_jobs
 from clusterwatt.catalog import Metric
 from clusterwatt.clock import Clock
 from clusterwatt.collectors import (
@@ -38,6 +39,7 @@ from clusterwatt.collectors import (
     timesync,
 )
 from clusterwatt.feeds import grid, price
+from clusterwatt.ledger import series
 from clusterwatt.meters import activity, deviation, node, peak, suspect, xid
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads import slurm
@@ -98,5 +100,8 @@ CATALOG: Metrics = (
     *xid.METRICS,
     *(metric for entry in (*COLLECTORS, *WORKLOADS) for metric in entry.metrics),
     *FEEDS,
+    *accounting.METRICS,
+    *xid_jobs.METRICS,
+    *series.METRICS,
     *node.METRICS,
 )

@@ -37,14 +37,17 @@ from clusterwatt.source import Account, ByType, by_type
 
 
 class Meters:
-    """Holds every meter. An item that fails is counted for the collector that it belongs to."""
+    """Holds every meter. An item that fails is counted for the collector that it belongs to.
 
-    def __init__(self, clock: Clock) -> None:
+    `signals`: the activity signal that an earlier agent has chosen for a GPU, by UUID.
+    """
+
+    def __init__(self, clock: Clock, signals: Mapping[str, str]) -> None:
         self._gpu = GpuMeter()
         self._throttle = ThrottleMeter()
         self._engines = EnginesMeter()
         self._deviation = DeviationMeter()
-        self._activity = ActivityMeter()
+        self._activity = ActivityMeter(signals)
         self._suspect = SuspectMeter()
         self._node = NodeMeter()
         self._xid = XidMeter()

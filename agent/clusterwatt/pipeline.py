@@ -19,7 +19,8 @@ from clusterwatt.measuring import Meters
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu_measured import HardwareEvent
 from clusterwatt.readings.snapshot import Snapshot
-from clusterwatt.source import Source, by_type
+from clusterwatt.source import ByType, Source, by_type
+from clusterwatt.work import Work
 from clusterwatt.worker import Countdown
 
 log = logging.getLogger("clusterwatt.pipeline")
@@ -27,6 +28,7 @@ log = logging.getLogger("clusterwatt.pipeline")
 CLOSE_AFTER = 0.1  # of an interval: kernel counters then are at most 1.1 intervals old when scraped
 LATE_UNTIL = 0.9
 FAILURES_IN_A_ROW = 3
+ALLOCATION = frozenset({"slurm", "kubernetes", "container", "process"})  # sources of who holds what
 
 
 class Pipeline:
@@ -41,6 +43,7 @@ class Pipeline:
         *,
         every_s: float = 1.0,
         about_agent: Callable[[], Iterable[Reading]] = tuple,
+        work: Work | None = None,
     ) -> None:
         self._sources = sources
         self._driver = driver
@@ -48,7 +51,8 @@ class Pipeline:
         self._publish_to = publish
         self._every_s = every_s
         self._about_agent = about_agent
-        self._meters = Meters(clock)
+        self._meters = Meters(clock, {} if work is None else work.signals)
+        self._work = work
         self._event_takers: list[Callable[[HardwareEvent], None]] = []
         self._number = 0
         self.last_tick_s: float | None = None
@@ -136,11 +140,15 @@ class Pipeline:
             read_s.update(dict.fromkeys(fresh, source.read_s))
         if self._driver is not None:
             said = by_type(self._driver.readings())
-            parts.update(self._meters.measure_gpus(said, self._driver, held=None))
+            held = None if self._work is None else self._work.held_uuids  # as of the last tick
+            parts.update(self._meters.measure_gpus(said, self._driver, held))
         parts.update(by_type(self._meters.measure_node(parts, read_s)))
         parts.update(by_type(self._meters.measure_xids(parts, self._driver)))
-        self._tell_of_events()
+        events = self._meters.take_events()
+        self._tell_of(events)
         loose: list[Reading] = list(self._about_agent())
+        if self._work is not None:
+            loose.extend(self._measure_work(self._work, parts, events, now_s))
         for source in self._sources:
             loose.extend(source.state(now_s))
         if self._driver is not None:
@@ -153,8 +161,17 @@ class Pipeline:
             Snapshot(tick=self._number, wall_s=self._clock.wall_s(), monotonic_s=now_s, readings=parts)
         )
 
-    def _tell_of_events(self) -> None:
-        for event in self._meters.take_events():
+    def _measure_work(
+        self, work: Work, parts: ByType, events: Sequence[HardwareEvent], now_s: float
+    ) -> list[Reading]:
+        sources = {
+            source.name: source.answers(now_s) for source in self._sources if source.name in ALLOCATION
+        }
+        every_s = self._every_s if self._driver is None else self._driver.every_seconds
+        return work.measure(parts, sources, events, now_s=now_s, every_s=every_s)
+
+    def _tell_of(self, events: Sequence[HardwareEvent]) -> None:
+        for event in events:
             for take in self._event_takers:
                 try:
                     take(event)

@@ -143,6 +143,11 @@ class Source:
             return {}
         return self._newest[1]
 
+    def answers(self, now_s: float) -> bool:
+        """Whether a good pass has ended within three intervals, be it one with nothing to tell."""
+        newest = self._newest
+        return newest is not None and now_s - newest[0] <= STALE_INTERVALS * self._every_s
+
     def state(self, now_s: float) -> Iterator[Reading]:
         """How the source fares; nothing for one that never had anything to read."""
         yield from self.account.readings()

@@ -69,15 +69,16 @@ def test_settings_without_effect_are_named() -> None:
 @pytest.mark.parametrize(
     ("user", "environment", "path"),
     [
-        (0, {"HOME": "/root", "XDG_STATE_HOME": "/x"}, "/var/lib/clusterwatt/ledger.db"),
+        (0, {"HOME": "/root", "XDG_STATE_HOME": "/x"}, "/system/ledger.db"),
         (1000, {"HOME": "/home/a"}, "/home/a/.local/state/clusterwatt/ledger.db"),
         (1000, {"HOME": "/home/a", "XDG_STATE_HOME": "/x"}, "/x/clusterwatt/ledger.db"),
-        (4_000_123_456, {}, "/var/lib/clusterwatt/ledger.db"),
+        (4_000_123_456, {}, "/system/ledger.db"),
     ],
 )
 def test_ledger_and_recorder_lie_where_its_user_may_write(
     monkeypatch: pytest.MonkeyPatch, user: int, environment: dict[str, str], path: str
 ) -> None:
+    monkeypatch.setattr(model, "SYSTEM_STATE_FOLDER", Path("/system"))
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr(os, "getuid", lambda: user)
     for name in ("HOME", "XDG_STATE_HOME"):

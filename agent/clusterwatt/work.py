@@ -1,0 +1,86 @@
+"""Work in a tick: who holds which GPU, what is booked for it, and what the ledger has committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from clusterwatt.attribution.accounting import Accounting
+from clusterwatt.attribution.xid_jobs import XidJobs
+from clusterwatt.clock import Clock
+from clusterwatt.config.model import Config
+from clusterwatt.ledger.keeper import Keeper
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu_measured import HardwareEvent
+from clusterwatt.source import Account, ByType
+
+
+class Work:
+    """Holds attribution and its books. `keeper`: writes them; None: nothing lasts, and no job has totals."""
+
+    def __init__(self, config: Config, clock: Clock, boot_id: str, keeper: Keeper | None) -> None:
+        self._accounting = Accounting(config, boot_id)
+        self._keeper = keeper
+        self._clock = clock
+        self._account = Account("attribution", clock)
+        self._xid_jobs = XidJobs()
+        self._began = False
+
+    @property
+    def held_uuids(self) -> frozenset[str] | None:
+        """UUIDs of the GPUs that jobs hold; None while no source has answered: any may be held."""
+        return self._accounting.held_uuids
+
+    @property
+    def signals(self) -> Mapping[str, str]:
+        """The activity signal that an earlier agent has chosen for a GPU, by UUID."""
+        recovered = None if self._keeper is None else self._keeper.recovered()
+        baselines = {} if recovered is None else recovered.baselines
+        return {uuid: baseline.signal for uuid, baseline in baselines.items() if baseline.signal}
+
+    def use(self, config: Config) -> None:
+        """Go on with other settings; nothing that is booked changes."""
+        self._accounting.use(config)
+
+    def measure(
+        self,
+        parts: ByType,
+        sources: Mapping[str, bool],
+        events: Iterable[HardwareEvent],
+        *,
+        now_s: float,
+        every_s: float,
+    ) -> list[Reading]:
+        """Take a tick's readings, those of the meters among them, and say what work makes of them.
+
+        `sources`: the sources of allocation that are switched on, and whether each has answered lately.
+        `every_s`: how often GPUs are read.
+        """
+        wall_s = self._clock.wall_s()
+        self._begin()
+        made = self._account.without_failures(
+            self._accounting.take(parts, sources, wall_s=wall_s, now_s=now_s, every_s=every_s)
+        )
+        holding = self._accounting.holding
+        made.extend(self._xid_jobs.take(events, holding, now_s=now_s))
+        batches = self._accounting.take_batches(wall_s)
+        if self._keeper is not None:
+            self._keeper.take(batches, holding.jobs)
+            made.extend(self._keeper.readings())
+        made.extend(self._account.readings())
+        return made
+
+    def stop(self, within_s: float) -> None:
+        """Have what has gathered written."""
+        if self._keeper is not None:
+            self._keeper.stop(within_s)
+
+    def _begin(self) -> None:
+        """Before anything is booked: go on from where the last agent's books ended."""
+        if self._began:
+            return
+        self._began = True
+        recovered = None if self._keeper is None else self._keeper.recovered()
+        if recovered is not None and recovered.committed_s is not None:
+            self._accounting.recover(
+                recovered.baselines, boot_id=recovered.boot_id, wall_s=recovered.committed_s
+            )
