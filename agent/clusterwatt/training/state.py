@@ -60,9 +60,20 @@ class RunState:
         self._loss_scale = LossScale()
 
     def take(
-        self, quantity: Quantity, value: float, step: int, wall_s: float, *, counts_iterations: bool = True
+        self,
+        quantity: Quantity,
+        value: float,
+        step: int,
+        wall_s: float,
+        *,
+        counts_iterations: bool = True,
+        count: bool = True,
     ) -> None:
-        """Take a value; an older one than is known counts, when it is not finite, but is not shown."""
+        """Take a value. One older than what is known is not shown.
+
+        `counts_iterations`: what the step is. `count`: whether it is counted when it is not finite; what a
+        run wrote before it was found is not.
+        """
         finite = math.isfinite(value)
         if quantity == "step":
             if finite:
@@ -71,11 +82,11 @@ class RunState:
         self.seen(step, wall_s, counts_iterations=counts_iterations)
         if quantity == "loss_scale":
             if finite:
-                self._nonfinite["gradient_norm"] += self._loss_scale.logged(value, step)
+                self._nonfinite["gradient_norm"] += self._loss_scale.logged(value, step) * count
             return
         if quantity == "gradient_norm":
-            self._nonfinite["gradient_norm"] += self._loss_scale.norm(step, finite=finite)
-        elif not finite and quantity in NONFINITE:
+            self._nonfinite["gradient_norm"] += self._loss_scale.norm(step, finite=finite) * count
+        elif not finite and count and quantity in NONFINITE:
             self._nonfinite[NONFINITE[quantity]] += 1
         known = self._values.get(quantity)
         if known is not None and wall_s < known[0]:
