@@ -12,7 +12,7 @@ from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.work import Claim, Job, JobHostUse
 from clusterwatt.source import Account
 from clusterwatt.sysfs import Files
-from clusterwatt.workloads.container import ContainerCollector, given
+from clusterwatt.workloads.container import ContainerCollector, Inside, given
 from tests.clocks import FakeClock
 from tests.workloads.trees import BOOT_S, Tree
 
@@ -175,7 +175,12 @@ def test_what_is_known_is_not_asked_for_again(bench: Bench, monkeypatch: pytest.
         bench.found()
     looked: list[int] = []
     look = bench.collector._look
-    monkeypatch.setattr(bench.collector, "_look", lambda pid, name: (looked.append(pid), look(pid, name))[1])
+
+    def noted(pid: int, name: str) -> Inside | None:
+        looked.append(pid)
+        return look(pid, name)
+
+    monkeypatch.setattr(bench.collector, "_look", noted)
     for _ in range(12):  # a minute
         bench.found()
     assert looked == [102]

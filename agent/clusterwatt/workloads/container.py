@@ -3,9 +3,9 @@
 No runtime is asked: its socket gives whoever may speak to it the whole machine, and its files hold secrets.
 A container is known by its cgroup, and its GPUs by NVIDIA_VISIBLE_DEVICES in the environment of a process in
 it, which `docker run --gpus` and the NVIDIA container toolkit set: indexes as nvidia-smi counts, UUIDs, or
-names of CDI (nvidia.com/gpu=0). Where it says `all`, or `void` (CDI has made the devices), or the container is
-privileged and has every device anyway, nothing is claimed: then the processes on the GPUs tell. A container
-without the variable, or with `none`, is no job.
+names of CDI (nvidia.com/gpu=0). Where it says `all`, or `void` (CDI has made the devices), or the container
+is privileged and has every device anyway, nothing is claimed: then the processes on the GPUs tell. A
+container without the variable, or with `none`, is no job.
 """
 
 from __future__ import annotations
