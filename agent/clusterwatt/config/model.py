@@ -437,8 +437,39 @@ Quantity = Literal[
 ]
 
 
+class TrainingApi(Section, frozen=True):
+    """Reports of training processes, `POST /api/v1/training` (docs/TRAINING.md); taken nowhere by default.
+
+    `enabled`: take them at the address of the page, from processes of this machine. Any of its users can then
+    report for any job. `socket`: path of a Unix socket that takes nothing else; empty: none. There the kernel
+    says whose a process is, and none reports for another's job. Containers mount the folder it is in.
+    `socket_mode`: who may use it.
+    """
+
+    enabled: bool = False
+    socket: str = ""
+    socket_mode: Literal["0600", "0660", "0666"] = "0666"
+
+
+class TrainingModel(Section, frozen=True):
+    """What a model costs to train: FLOP per token, and the precision whose peak it is measured against.
+
+    `flops_per_token` as it is; or 6 for each of `parameters` (of a mixture of experts, those that are active
+    for a token), and 12 x `layers` x `hidden_size` x `sequence_length` for attention where these are given.
+    """
+
+    runs: Annotated[str, Meta(min_length=1, extra={"form": "pattern"})] = ".*"
+    parameters: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
+    layers: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    hidden_size: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
+    sequence_length: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
+    flops_per_token: Annotated[float, Meta(ge=0, le=1e18)] = 0.0
+    precision: Literal["", "bf16", "fp16", "tf32", "fp8", "fp4", "fp32", "fp64_tensor"] = ""
+    gpus: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+
+
 class Training(Collector, frozen=True):
-    """Training runs, from the TensorBoard files that they write.
+    """Training runs, from the TensorBoard files that they write and from what they report.
 
     `directories`: folders to look into, also those that appear later; each folder below with event files is a
     run. `read_from`: where to begin in a file that is found: its `tail`, of `tail_bytes`, or its `start`.
@@ -451,6 +482,10 @@ class Training(Collector, frozen=True):
     under their own name, as regular expressions on the whole tag.
     `job_from_path`: a regular expression, with a group `job`, that finds the Slurm job in the path of a run
     whose process does not tell.
+    `models`: by any name, what the models of the runs cost, for model FLOP utilisation; the first whose `runs`,
+    a regular expression on the whole name, fits is that of a run. Each has `flops_per_token`; or `parameters`
+    (of a mixture of experts, the active ones) and, for attention, `layers`, `hidden_size` and
+    `sequence_length`; its `precision`; and `gpus`, how many the whole run has, where no scheduler tells.
     """
 
     directories: tuple[NotEmpty, ...] = ()
@@ -463,6 +498,8 @@ class Training(Collector, frozen=True):
     tags: dict[str, Quantity] = {}
     scalars: tuple[Pattern, ...] = ()
     job_from_path: Pattern = ""
+    models: dict[str, TrainingModel] = {}
+    api: TrainingApi = TrainingApi()
 
 
 class Slurm(Collector, frozen=True):

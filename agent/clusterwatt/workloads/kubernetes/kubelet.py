@@ -7,15 +7,20 @@ fewer fields. `List` serves what is assigned whether or not anything runs, and m
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
-from clusterwatt.clock import Clock
+from clusterwatt.clock import EARLY, Clock
+from clusterwatt.failures import failure
+from clusterwatt.readings.base import Failure
 from clusterwatt.workloads.kubernetes import rpc
 from clusterwatt.workloads.kubernetes.wire import Reader, WireError, text
 
 METHOD = "/v1.PodResourcesLister/List"
 OLD_METHOD = "/v1alpha1.PodResourcesLister/List"
 MAX_ANSWER_BYTES = 128 << 20
+AT_ONCE_SECONDS = 1.0  # when pods came or went
 
 
 class Assigned(msgspec.Struct, frozen=True):
@@ -48,6 +53,55 @@ class AssignedPod(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     containers: tuple[Container, ...]
+
+
+class Kubelet:
+    """Asks when it is time, and keeps the last answer. Belongs to one thread.
+
+    `paths`: where the socket may be; the first that is there is taken.
+    """
+
+    def __init__(self, paths: tuple[str, ...], clock: Clock, *, every_s: float, deadline_s: float) -> None:
+        self.pods: list[AssignedPod] | None = None
+        self.answered_s = float("-inf")
+        self._paths = paths
+        self._clock = clock
+        self._every_s = every_s
+        self._deadline_s = deadline_s
+        self._asked_s = float("-inf")
+        self._changed = False
+        self._failing: Failure | None = None
+
+    def socket(self) -> str | None:
+        """Where the service's socket is now; None when there is none."""
+        return next((path for path in self._paths if os.path.exists(path)), None)
+
+    def forget(self) -> None:
+        """Drop the last answer."""
+        self.pods = self._failing = None
+
+    def refresh(self, *, changed: bool) -> Failure | None:
+        """Ask if it is time, sooner when pods came or went. The failure is that of the whole source."""
+        now_s = self._clock.monotonic_s()
+        self._changed |= changed
+        wait_s = AT_ONCE_SECONDS if self._changed else self._every_s
+        if now_s - self._asked_s < wait_s * (1 - EARLY):
+            return self._failing and msgspec.structs.replace(self._failing, ongoing=True)
+        self._asked_s, self._changed = now_s, False
+        path = self.socket() or self._paths[0]
+        try:
+            self.pods = assigned_pods(path, self._clock, self._deadline_s)
+        except ImportError:
+            remedy = "h2 is not installed: pip install 'clusterwatt[kubernetes]'"
+            self._failing = Failure(
+                "", "not_installed", f"the kubelet's socket {path} is there, but {remedy}"
+            )
+        except OSError as error:
+            problem = failure("", error)
+            self._failing = Failure("", problem.reason, f"the kubelet cannot be asked: {error}")
+        else:
+            self._failing, self.answered_s = None, now_s
+        return self._failing
 
 
 def assigned_pods(path: str, clock: Clock, deadline_s: float) -> list[AssignedPod]:
