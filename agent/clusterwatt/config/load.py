@@ -24,8 +24,9 @@ from clusterwatt.config.model import Config
 from clusterwatt.config.problems import ConfigError, Problem, nearest, shown
 from clusterwatt.config.schema import ENVIRONMENT_PREFIX, SettingPath
 
-# No settings: the first names the file, the second what an image was built from (`selfstats.build_info`).
-OTHER_VARIABLES = frozenset({"CLUSTERWATT_CONFIG", "CLUSTERWATT_REVISION"})
+# No settings: the first names the file, the second what an image was built from (`selfstats.build_info`), the
+# third where training processes report to (`training.reporter`).
+OTHER_VARIABLES = frozenset({"CLUSTERWATT_CONFIG", "CLUSTERWATT_REVISION", "CLUSTERWATT_REPORT_TO"})
 # What Kubernetes and Docker put into the containers beside a service whose name begins with ours
 # (https://kubernetes.io/docs/concepts/containers/container-environment/), as NAME=value.
 SERVICE_LINK = re.compile(

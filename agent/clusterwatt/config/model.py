@@ -482,9 +482,9 @@ class Training(Collector, frozen=True):
     under their own name, as regular expressions on the whole tag.
     `job_from_path`: a regular expression, with a group `job`, that finds the Slurm job in the path of a run
     whose process does not tell.
-    `models`: by any name, what the models of the runs cost, for model FLOP utilisation; the first whose `runs`,
-    a regular expression on the whole name, fits is that of a run. Each has `flops_per_token`; or `parameters`
-    (of a mixture of experts, the active ones) and, for attention, `layers`, `hidden_size` and
+    `models`: by any name, what the models of the runs cost, for model FLOP utilisation; the first whose
+    `runs`, a regular expression on the whole name, fits is that of a run. Each has `flops_per_token`; or
+    `parameters` (of a mixture of experts, the active ones) and, for attention, `layers`, `hidden_size` and
     `sequence_length`; its `precision`; and `gpus`, how many the whole run has, where no scheduler tells.
     """
 
