@@ -10,8 +10,9 @@ import pytest
 
 from clusterwatt.config.model import Grid, GridService
 from clusterwatt.feeds import intensity_table
+from clusterwatt.feeds.fetch import SilentError
 from clusterwatt.feeds.grid import GridCollector
-from clusterwatt.feeds.service import SilentError, Stated
+from clusterwatt.feeds.service import Stated
 from clusterwatt.meters.carbon import grams
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.work import CarbonIntensity

@@ -11,7 +11,8 @@ import pytest
 
 from clusterwatt.clock import SystemClock
 from clusterwatt.config.model import GridService, http_address
-from clusterwatt.feeds.service import SilentError, Stated, ask
+from clusterwatt.feeds.fetch import SilentError
+from clusterwatt.feeds.service import Stated, ask
 from tests.feeds.web import Web, body, serving
 
 SECRET = "sk-plant-7f3a"
@@ -90,7 +91,7 @@ def test_pounds_per_mwh_become_grams_per_kwh(web: Web) -> None:
             "44000 g/kWh at carbonIntensity is not possible: check unit and path",
         ),
         (b"busy", 503, "it answers 503 Service Unavailable"),
-        (b"", 401, "it answers 401 Unauthorized: check header and header_file"),
+        (b"", 401, "it answers 401 Unauthorized: check the header or file with the key"),
         (b" " * ((1 << 20) + 1), 200, "its answer is larger than 1048576 bytes"),
     ],
 )

@@ -16,7 +16,7 @@ from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.clock import EARLY, Clock
 from clusterwatt.config.model import Grid as Settings
 from clusterwatt.feeds import intensity_table, service
-from clusterwatt.feeds.service import SilentError
+from clusterwatt.feeds.fetch import SilentError
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.work import CarbonIntensity
 
