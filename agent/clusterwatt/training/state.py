@@ -63,7 +63,7 @@ class RunState:
         self,
         quantity: Quantity,
         value: float,
-        step: int,
+        step: float | None,
         wall_s: float,
         *,
         counts_iterations: bool = True,
@@ -71,7 +71,7 @@ class RunState:
     ) -> None:
         """Take a value. One older than what is known is not shown.
 
-        `counts_iterations`: what the step is. `count`: whether it is counted when it is not finite; what a
+        `step`: None where none is told. `counts_iterations`: what the step is. `count`: whether it is counted when it is not finite; what a
         run wrote before it was found is not.
         """
         finite = math.isfinite(value)
@@ -80,12 +80,13 @@ class RunState:
                 self.seen(value, wall_s, counts_iterations=True)
             return
         self.seen(step, wall_s, counts_iterations=counts_iterations)
+        when = wall_s if step is None else step
         if quantity == "loss_scale":
             if finite:
-                self._nonfinite["gradient_norm"] += self._loss_scale.logged(value, step) * count
+                self._nonfinite["gradient_norm"] += self._loss_scale.logged(value, when) * count
             return
         if quantity == "gradient_norm":
-            self._nonfinite["gradient_norm"] += self._loss_scale.norm(step, finite=finite) * count
+            self._nonfinite["gradient_norm"] += self._loss_scale.norm(when, finite=finite) * count
         elif not finite and count and quantity in NONFINITE:
             self._nonfinite[NONFINITE[quantity]] += 1
         known = self._values.get(quantity)
@@ -97,7 +98,7 @@ class RunState:
         elif finite and quantity == "tokens_total":
             self._tokens.take(value)
 
-    def take_scalar(self, tag: str, value: float, step: int, wall_s: float) -> None:
+    def take_scalar(self, tag: str, value: float, step: float | None, wall_s: float) -> None:
         """Take a value that is exported under its own tag."""
         self.seen(step, wall_s)
         known = self._scalars.get(tag)
@@ -106,13 +107,15 @@ class RunState:
         if known is None or wall_s >= known[0]:
             self._scalars[tag] = (wall_s, value)
 
-    def seen(self, step: float, wall_s: float, *, counts_iterations: bool = False) -> None:
+    def seen(self, step: float | None, wall_s: float, *, counts_iterations: bool = False) -> None:
         """Note that something was logged. Steps that count iterations stand before those of unknown kind.
 
         Keras counts epochs and DeepSpeed samples in some of their tags: that is better than nothing, and
         worse than an iteration.
         """
         self.last_event_s = max(self.last_event_s, wall_s)
+        if step is None:
+            return
         if self._step is None or (counts_iterations, wall_s) >= self._step[:2]:
             self._step = (counts_iterations, wall_s, step)
 
@@ -182,10 +185,10 @@ class LossScale:
 
     def __init__(self) -> None:
         self._scale: float | None = None
-        self._fell_at: int | None = None
-        self._waiting_at: int | None = None
+        self._fell_at: float | None = None
+        self._waiting_at: float | None = None
 
-    def norm(self, step: int, *, finite: bool) -> int:
+    def norm(self, step: float, *, finite: bool) -> int:
         """Take the norm of a step; returns how many that were not finite are found to be broken."""
         broken = 0
         if self._waiting_at not in {None, step, self._fell_at}:
@@ -198,7 +201,7 @@ class LossScale:
             self._waiting_at = step
         return broken
 
-    def logged(self, scale: float, step: int) -> int:
+    def logged(self, scale: float, step: float) -> int:
         """Take the scale of a step; returns how many norms that waited are found to be broken."""
         fell = self._scale is not None and scale < self._scale
         self._scale = scale
