@@ -10,8 +10,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from clusterwatt.nvml.session import Session
 from clusterwatt.simulate.library.calls import FUNCTIONS
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid
+from clusterwatt.simulate.nvml import SimulatedLibrary, another_binding, install, simulated_uuid
 from tests.clocks import FakeClock
 from tests.simulate.conftest import Driver, code
 
@@ -164,3 +165,18 @@ def test_every_function_is_exported_by_a_real_library() -> None:
     assert len(real) > 400
     for name, entry in FUNCTIONS.items():
         assert (name in real) == (entry.since <= 590), name
+
+
+def test_two_bindings_have_two_libraries() -> None:
+    clock = FakeClock()
+    cards = {"h100": "NVIDIA H100 80GB HBM3", "t4": "Tesla T4"}
+    sessions = []
+    for number, profile in enumerate(cards):
+        binding = another_binding()
+        install(SimulatedLibrary(profile, number + 1, number, clock.wall_s), binding)
+        sessions.append(Session(simulated=True, clock=clock, binding=binding))
+    for session in sessions:
+        session.open()
+    assert [session.count() for session in sessions] == [1, 2]
+    names = [session.enumerate().devices[0].ask("nvmlDeviceGetName") for session in sessions]
+    assert names == list(cards.values())

@@ -15,6 +15,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -88,6 +89,8 @@ class Samples(NamedTuple):
 class Session:
     """One NVML generation. `took` is told the name and the seconds of every driver call, on its thread.
 
+    `binding`: the module `pynvml`, or a copy of it: a module holds one library.
+
     `open`, `count`, `enumerate` and `close` belong to one thread; each device may have another.
     """
 
@@ -99,7 +102,9 @@ class Session:
         clock: Clock | None = None,
         took: Callable[[str, float], None] | None = None,
         slow_s: float | None = None,
+        binding: ModuleType | None = None,
     ) -> None:
+        self._binding = pynvml if binding is None else binding
         self.simulated = simulated
         self.simulated_label = "replay" if replayed else "true" if simulated else "false"
         self.calls = 0
@@ -113,11 +118,11 @@ class Session:
 
     def open(self) -> None:
         """Load the library and start NVML. Raises DriverUnavailable; may be tried again."""
-        if not hasattr(pynvml, "_nvmlGetFunctionPointer"):
+        if not hasattr(self._binding, "_nvmlGetFunctionPointer"):
             raise DriverUnavailable(
                 "wrong_binding",
-                f"the module pynvml at {pynvml.__file__} is not NVIDIA's: another package has taken its "
-                "name. Uninstall that package (often pynvml) and install nvidia-ml-py again",
+                f"the module pynvml at {self._binding.__file__} is not NVIDIA's: another package has taken "
+                "its name. Uninstall that package (often pynvml) and install nvidia-ml-py again",
             )
         try:
             if not self._initialized:  # the driver counts its users: one of us is enough
@@ -183,14 +188,14 @@ class Session:
 
         `undecoded`: leave text as the bytes that the driver gave, where the binding would decode them.
         """
-        function = getattr(pynvml, name, None)
+        function = getattr(self._binding, name, None)
         if function is None:
             raise Refused(name, FUNCTION_NOT_FOUND)  # the binding is older than the function
         return self._timed(name, inspect.unwrap(function) if undecoded else function, arguments)
 
     def raw_call(self, name: str, *arguments: Any) -> None:
         """Call a function of the library itself, where the binding's wrapper is slow or calls it twice."""
-        find = pynvml._nvmlGetFunctionPointer  # noqa: SLF001 - the binding's own way to a function
+        find = self._binding._nvmlGetFunctionPointer  # noqa: SLF001 - the binding's own way to a function
         code = self._timed(name, lambda: find(name)(*arguments), ())
         if code != 0:
             raise Refused(name, code)
@@ -213,9 +218,9 @@ class Session:
         started_s = self._clock.monotonic_s() if self._clock else 0.0
         try:
             return function(*arguments)
-        except pynvml.NVMLError as error:
+        except self._binding.NVMLError as error:
             raise Refused(name, int(error.value)) from None
-        except pynvml.NVMLLibraryMismatchError:  # not an NVMLError: an unversioned function that is missing
+        except self._binding.NVMLLibraryMismatchError:  # no NVMLError: an unversioned function is missing
             raise Refused(name, FUNCTION_NOT_FOUND) from None
         except UnicodeDecodeError:
             raise Refused(name, UNDECODABLE) from None

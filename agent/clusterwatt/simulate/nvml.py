@@ -12,10 +12,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib
+import importlib.util
 import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import pynvml
@@ -315,25 +317,35 @@ class SimulatedLibrary:
         return changes
 
 
-def install(library: SimulatedLibrary) -> None:
+def install(library: SimulatedLibrary, binding: ModuleType = pynvml) -> None:
     """Make the binding use this library; may be called again with another one."""
-    _unload()
-    pynvml.nvmlLib = library
-    pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - the binding offers no other way
+    _unload(binding)
+    binding.nvmlLib = library  # type: ignore[attr-defined]  # a global of the binding's
+    binding._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - the binding offers no other way
+
+
+def another_binding() -> ModuleType:
+    """A copy of the module `pynvml` with a library of its own: its handle is a global there."""
+    spec = importlib.util.find_spec("pynvml")
+    if spec is None or spec.loader is None:
+        raise ImportError("pynvml cannot be loaded again")
+    binding = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(binding)
+    return binding
 
 
 def uninstall() -> None:
     """Let the binding load the machine's own library again, as in a fresh process."""
-    _unload()
+    _unload(pynvml)
     pynvml.nvmlLib = None
     pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - as in install
     pynvml._nvmlLib_refcount = 0  # noqa: SLF001
 
 
-def _unload() -> None:
+def _unload(binding: ModuleType) -> None:
     """Whoever still waits in the library that goes is told that it is not initialised any more."""
-    if isinstance(pynvml.nvmlLib, SimulatedLibrary):
-        pynvml.nvmlLib.unload()
+    if isinstance(binding.nvmlLib, SimulatedLibrary):
+        binding.nvmlLib.unload()
 
 
 def _plain(argument: Any) -> Any:
