@@ -1,6 +1,5 @@
 """Events as bytes, made by hand after event.proto and summary.proto of tensorflow/core.
 
-
 The checksum is worked out bit by bit, as RFC 3720 defines it, so that nothing is taken from what is tested.
 """
 

@@ -232,6 +232,7 @@ class TrainingCollector:
         state = self._runs.setdefault(place.run, RunState(place.run))
         tail_bytes = self._settings.tail_bytes if self._settings.read_from == "tail" else None
         file = _File(place, state, self._tags, tail_bytes, history=history)
+        file.tail.written_s = found.st_mtime
         self._files[place.path] = file
         self._find_owner(file, found.st_uid)
 
@@ -265,6 +266,7 @@ class TrainingCollector:
             return False
         for file in [file for file in self._files.values() if file.state is oldest.state]:
             self._drop(file)
+        self._runs.pop(oldest.place.run, None)
         self._too_many = True
         return True
 
