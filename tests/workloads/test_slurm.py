@@ -273,11 +273,23 @@ def test_exempt_jobs(tmp_path: Path, pattern: str, comment: str, exempt: bool) -
     assert job.exempt is exempt
 
 
-def test_a_user_without_a_name_goes_by_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("passwd", "user"), [("", "1234"), ("ada:x:1234:1234::/:/bin/sh\n", "ada")])
+def test_a_user_whom_slurm_does_not_name_goes_by_passwd_or_number(
+    tmp_path: Path, passwd: str, user: str
+) -> None:
     node = Node(tmp_path, ("freezer",))
-    node.tree.cgroup("/slurm/uid_1234/job_4242/step_batch", 100)
+    node.tree.write("/etc/passwd", passwd)
+    node.tree.cgroup("/slurm/uid_1234/job_4242/step_extern", 100)
+    node.tree.process(100, {}, age_s=7)
     (job,) = of(node.collect(), Job)
-    assert (job.uid, job.user) == ("1234", "1234")
+    assert (job.uid, job.user) == ("1234", user)
+    assert job.started_s == BOOT_S + 7
+
+
+def test_slurms_own_time_of_start_is_the_same_on_every_node(node: Node) -> None:
+    node.job("4242", BATCH | {"SLURM_JOB_START_TIME": "1700000000"})
+    (job,) = of(node.collect(), Job)
+    assert job.started_s == 1_700_000_000
 
 
 def test_on_v2_the_owner_of_the_process_is_the_user(node: Node) -> None:

@@ -33,6 +33,7 @@ from clusterwatt.workloads.cgroups import MOUNT, Cgroups, WorkCgroup
 from clusterwatt.workloads.environ import Variables
 from clusterwatt.workloads.job_files import JobFile, JobFiles
 from clusterwatt.workloads.process_start import started_s
+from clusterwatt.workloads.users import Users
 
 METRICS = ()
 
@@ -70,14 +71,14 @@ class Said(msgspec.Struct, frozen=True):
 
     variables: dict[str, str]
     uid: str
-    started_s: float | None
     interactive_step: bool
 
 
 class _Asking(msgspec.Struct):
-    """How far asking the processes of one job has come."""
+    """How far asking the processes of one job has come. `oldest_s`: when the first of them was started."""
 
     said: Said | None = None
+    oldest_s: float | None = None
     passes: int = 0
     next_s: float = 0.0
     denied: bool = False
@@ -96,6 +97,7 @@ class SlurmCollector:
         self._cgroups = Cgroups(files, clock, {"slurm"})
         self._job_files = JobFiles(files.root + settings.job_files)
         self._variables = Variables(VARIABLES)
+        self._users = Users(files.root)
         self._asking: dict[str, _Asking] = {}
         self._alive_s: dict[str, float] = {}
 
@@ -141,7 +143,7 @@ class SlurmCollector:
         """One job and its claims, from all that speaks of it."""
         job_id = f"slurm/{job}"
         said = asking.said
-        yield self._identity(job_id, places, files, said)
+        yield self._identity(job_id, places, files, asking)
         devices = self._devices(places, files, {} if said is None else said.variables)
         if devices is None and asking.denied:
             remedy = "install deploy/slurm/prolog, or give the agent CAP_SYS_PTRACE"
@@ -151,8 +153,9 @@ class SlurmCollector:
             yield Claim(job_id=job_id, device=device, source="slurm")
 
     def _identity(
-        self, job_id: str, places: Sequence[WorkCgroup], files: Sequence[JobFile], said: Said | None
+        self, job_id: str, places: Sequence[WorkCgroup], files: Sequence[JobFile], asking: _Asking
     ) -> Job:
+        said = asking.said
         told = {} if said is None else said.variables
 
         def first(key: str, variable: str) -> str:
@@ -171,13 +174,13 @@ class SlurmCollector:
             scheduler="slurm",
             kind=kind_of(told, name, interactive_step=said is not None and said.interactive_step),
             name=name,
-            user=first("user", "SLURM_JOB_USER") or uid,
+            user=first("user", "SLURM_JOB_USER") or self._users.name(uid),
             uid=uid,
             account=first("account", "SLURM_JOB_ACCOUNT"),
             partition=first("partition", "SLURM_JOB_PARTITION"),
             array_job=array_job,
             array_task=first("array_task", "SLURM_ARRAY_TASK_ID") if array_job else "",
-            started_s=min(starts) if starts else (None if said is None else said.started_s),
+            started_s=min(starts) if starts else asking.oldest_s,
             exempt=self._is_exempt(job_id, name, first("comment", "SLURM_JOB_COMMENT")),
         )
 
@@ -222,6 +225,8 @@ class SlurmCollector:
         interactive = any(
             name == "step_interactive" for place in places for name in self._steps(place.directory)
         )
+        if asking.oldest_s is None and pids:
+            asking.oldest_s = started_s(self._files, pids[0])
         for pid in pids[:ASKED_PROCESSES]:
             try:
                 variables = self._variables.of(self._files.root, pid)
@@ -234,8 +239,9 @@ class SlurmCollector:
             told = variables.get("SLURM_JOB_ID", "")
             if re.fullmatch(r"[0-9]{1,20}", told) and job in {"", told}:
                 start = variables.get("SLURM_JOB_START_TIME", "")
-                began_s = float(start) if re.fullmatch(r"[0-9]{1,12}", start) else started_s(self._files, pid)
-                asking.said, asking.denied = Said(variables, uid, began_s, interactive), False
+                if re.fullmatch(r"[0-9]{1,12}", start):
+                    asking.oldest_s = float(start)
+                asking.said, asking.denied = Said(variables, uid, interactive), False
                 return
 
     def _steps(self, directory: str) -> list[str]:
