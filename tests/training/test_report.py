@@ -108,6 +108,7 @@ def test_a_value_that_is_not_finite_adds_to_those_that_were_counted_before() -> 
         ("scalars", dict.fromkeys(map(str, range(257)), 1), "got an object of 257"),
         ("nonfinite", {"loss": 0.5}, "a whole number"),
         ("nonfinite", {"loss": -1}, "a whole number"),
+        ("nonfinite", {"loss": 1001}, "a whole number from 1 to 1000"),
         ("flops_per_token", 0, "flops_per_token: expected a number from 1"),
         ("precision", "bfloat16", "precision: expected one of bf16, fp16"),
         ("gpus", 2.5, "gpus: expected a whole number from 1"),

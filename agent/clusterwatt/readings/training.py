@@ -81,10 +81,24 @@ class TrainingPhaseStart(Reading, frozen=True):
     start_timestamp_seconds: float
 
 
+class TrainingModel(Reading, frozen=True):
+    """What a run reports of its model. `gpus`: of the whole run, on all nodes."""
+
+    run: str
+    job_id: str
+    flops_per_token: float | None = None
+    precision: str = ""
+    gpus: float | None = None
+
+
 class TrainingEfficiency(Reading, frozen=True):
-    """Model FLOP per token as configured or reported, and model FLOP utilisation; None where not known."""
+    """Model FLOP per token as configured or reported, and model FLOP utilisation; None where not known.
+
+    `missing`: what there is no utilisation for want of, a short word; empty where there is one.
+    """
 
     run: str
     job_id: str
     flops_per_token: float | None
     mfu_ratio: float | None
+    missing: str = ""

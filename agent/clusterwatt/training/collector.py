@@ -7,14 +7,12 @@ several, and all files get their turn.
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.clock import Clock
-from clusterwatt.config.model import Quantity
 from clusterwatt.config.model import Training as Settings
 from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure, Reading
@@ -26,9 +24,11 @@ from clusterwatt.readings.training import (
     TrainingScalar,
 )
 from clusterwatt.sysfs import NOT_OFFERED
+from clusterwatt.training import reported
 from clusterwatt.training.event_files import Finder, Place
+from clusterwatt.training.reported import Mailbox, ReportedRuns
 from clusterwatt.training.state import NEVER_S, RunState
-from clusterwatt.training.tags import Tags, better
+from clusterwatt.training.tags import Meaning, Tags, better
 from clusterwatt.training.tail import News, Tail
 from clusterwatt.training.writers import Process, Writers
 
@@ -97,11 +97,11 @@ METRICS = (
         "last_checkpoint_timestamp_seconds",
         STANDARD,
     ),
+    *reported.METRICS,
 )
 
-# What is done with the values of a tag: quantity, whether steps are iterations, whether it is a rate for a
-# duration, whether it is exported under its own name.
-Use = tuple["Quantity | None", bool, bool, bool]
+# What is done with the values of a tag: what it means, and whether it is exported under its own name.
+Use = tuple["Meaning | None", bool]
 
 
 class _File:
@@ -126,10 +126,11 @@ class _File:
             if not 0.0 <= wall_s <= latest_s:
                 ahead = True
                 continue
-            quantity, iterations, inverse, exported = uses.get(tag) or self._use(tag)
-            if quantity is not None:
-                amount = duration_s(value) if inverse else value
-                take(quantity, amount, step, wall_s, counts_iterations=iterations, count=count)
+            meaning, exported = uses.get(tag) or self._use(tag)
+            if meaning is not None:
+                amount = meaning.of(value) if meaning.inverse else value
+                iterations = meaning.counts_iterations
+                take(meaning.quantity, amount, step, wall_s, counts_iterations=iterations, count=count)
             if exported:
                 self.state.take_scalar(tag, value, step, wall_s)
         if news.other is not None and 0.0 <= news.other.wall_s <= latest_s:
@@ -149,21 +150,14 @@ class _File:
 
     def _use(self, tag: str) -> Use:
         meaning = self._tags.meaning(tag, evaluation=self.place.evaluation)
-        exported = self._tags.exported(tag)
-        use: Use = (None, False, False, exported)
-        if meaning is not None:
-            use = (meaning.quantity, meaning.counts_iterations, meaning.inverse, exported)
-        self._uses[tag] = use
+        use = self._uses[tag] = (meaning, self._tags.exported(tag))
         return use
 
 
-def duration_s(per_second: float) -> float:
-    """The duration of what happens so often; NaN where that is none."""
-    return 1.0 / per_second if math.isfinite(per_second) and per_second > 0 else math.nan
-
-
 class TrainingCollector:
-    """Follows the files of all live runs of this node. `process` and `members`: see `Writers`.
+    """Follows the files of all live runs of this node, and takes what runs report out of the mailbox.
+
+    `process` and `members`: see `Writers`.
 
     `job_id` of its readings is what a process shows (`slurm/211`, `pod/<uid>`): attribution knows the job.
     """
@@ -179,6 +173,7 @@ class TrainingCollector:
         host: str = "",
         process: Callable[[int], Process | None] = lambda _: None,
         members: Callable[[], Mapping[str, str]] = dict,
+        mailbox: Mailbox | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -189,6 +184,7 @@ class TrainingCollector:
             self._writers.accepts,
             clock,
         )
+        self._reported = ReportedRuns(mailbox or Mailbox(), settings, clock)
         self._files: dict[str, _File] = {}
         self._runs: dict[str, RunState] = {}
         self._too_many = False
@@ -202,6 +198,7 @@ class TrainingCollector:
         yield from self._finder.failures
         yield from self._read()
         self._let_go()
+        yield from self._reported.take(self._runs)
         if self._too_many:
             limit = f"training.max_runs ({self._settings.max_runs}): further live runs are left out"
             yield Failure("runs", "too_many", limit)
@@ -209,6 +206,7 @@ class TrainingCollector:
             state = self._runs[run]
             if state.last_event_s != NEVER_S:
                 yield from state.readings()
+        yield from self._reported.readings(self._runs)
 
     def _consider(self, place: Place, found: os.stat_result, *, history: bool) -> None:
         """Follow a file that was found, if it is live and there is room."""

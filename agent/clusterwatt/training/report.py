@@ -21,7 +21,7 @@ MAX_NAME = 200  # characters of a run or a tag
 MAX_FRAMEWORK = 64
 MAX_FAULTS = 20
 MAX_SHOWN = 60
-MAX_NONFINITE = 1_000_000  # of one tag in one report
+MAX_NONFINITE = 1_000  # of one tag in one report: each is counted by itself
 MOST = float(2**53)  # the largest range of whole numbers that a double holds
 LATEST_S = 32_503_680_000.0  # the year 3000
 MOST_FLOPS = 1e18
@@ -185,7 +185,7 @@ def _scalar(tag: str, value: object) -> float:
 
 
 def _nonfinite(value: object) -> object:
-    count = _number(0, MAX_NONFINITE, whole=True)
+    count = _number(1, MAX_NONFINITE, whole=True)
     return {tag: int(count(times)) for tag, times in _by_tag(value).items()}  # type: ignore[call-overload]  # it is a float
 
 

@@ -38,6 +38,7 @@ PHASES = ("warmup", "train", "eval", "checkpoint")
 
 MAX_WAITING = 64  # reports: each change of phase begins one, what is logged within a phase goes into one
 MAX_SCALARS = 256  # of one report, as the agent takes them
+MAX_NONFINITE = 1_000  # of one tag, likewise
 TIMEOUT_S = 2.0
 LONGEST_PAUSE_S = 30.0
 CLOSE_WITHIN_S = 2.0
@@ -194,7 +195,7 @@ class Reporter:
         scalars = {**last["scalars"], **report["scalars"]}
         nonfinite = dict(last["nonfinite"])
         for tag, times in report["nonfinite"].items():
-            nonfinite[tag] = nonfinite.get(tag, 0) + times
+            nonfinite[tag] = min(nonfinite.get(tag, 0) + times, MAX_NONFINITE)
             scalars.pop(tag, None)  # the newest value is none
         last.update(report, scalars=_first(scalars), nonfinite=_first(nonfinite))
 

@@ -71,8 +71,8 @@ class RunState:
     ) -> None:
         """Take a value. One older than what is known is not shown.
 
-        `step`: None where none is told. `counts_iterations`: what the step is. `count`: whether it is counted when it is not finite; what a
-        run wrote before it was found is not.
+        `step`: None where none is told. `counts_iterations`: what the step is. `count`: whether it is counted
+        when it is not finite; what a run wrote before it was found is not.
         """
         finite = math.isfinite(value)
         if quantity == "step":

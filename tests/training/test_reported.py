@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TypeVar
+
+import pytest
+
+from clusterwatt.config.model import Training as Settings
+from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.training import (
+    TrainingModel,
+    TrainingNonfinite,
+    TrainingPhase,
+    TrainingPhaseStart,
+    TrainingProgress,
+    TrainingQuality,
+    TrainingRun,
+    TrainingScalar,
+)
+from clusterwatt.training.report import Report
+from clusterwatt.training.reported import Mailbox, ReportedRuns
+from clusterwatt.training.state import RunState
+from tests.clocks import FakeClock
+
+R = TypeVar("R", bound=Reading)
+T0 = 1_700_000_000.0
+
+
+class Node:
+    """Reports go in, readings come out."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.clock = FakeClock(wall_s=T0)
+        self.mailbox = Mailbox()
+        self.runs = ReportedRuns(self.mailbox, settings or Settings(), self.clock)
+        self.followed: dict[str, RunState] = {}
+
+    def report(self, *reports: Report, owner: str = "slurm/1") -> list[Reading]:
+        for report in reports:
+            assert self.mailbox.report(report, owner)
+        return self.readings()
+
+    def readings(self) -> list[Reading]:
+        failures = list(self.runs.take(self.followed))
+        return [*failures, *self.runs.readings(self.followed)]
+
+
+def of(kind: type[R], readings: list[Reading]) -> list[R]:
+    return [reading for reading in readings if isinstance(reading, kind)]
+
+
+def report(run: str = "a", time_s: float = T0, scalars: Mapping[str, float] = {}, **more: object) -> Report:
+    return Report(run=run, time_s=time_s, scalars=scalars, **more)  # type: ignore[arg-type]  # by name
+
+
+def test_what_is_reported_is_known() -> None:
+    node = Node()
+    scalars = {"loss": 2.5, "val_loss": 2.75, "lr": 0.1, "grad_norm": 1.5, "tokens_per_second": 100.0}
+    readings = node.report(report(scalars=scalars, step=7.0, tokens=5_000.0, framework="PyTorch"))
+    assert of(TrainingRun, readings) == [TrainingRun("a", "slurm/1", "PyTorch")]
+    assert of(TrainingProgress, readings) == [
+        TrainingProgress(
+            run="a",
+            job_id="slurm/1",
+            step=7.0,
+            gradient_norm=1.5,
+            learning_rate=0.1,
+            tokens_total=5_000.0,
+            tokens_per_second=100.0,
+            last_event_timestamp_seconds=T0,
+        )
+    ]
+    assert of(TrainingQuality, readings) == [
+        TrainingQuality("a", "slurm/1", "train", 2.5, None),
+        TrainingQuality("a", "slurm/1", "eval", 2.75, None),
+    ]
+    assert of(TrainingNonfinite, readings) == [
+        TrainingNonfinite("a", "slurm/1", "loss", 0.0),
+        TrainingNonfinite("a", "slurm/1", "gradient_norm", 0.0),
+    ]
+
+
+def test_a_report_without_a_step_leaves_it_as_it_was() -> None:
+    node = Node()
+    node.report(report(step=7.0))
+    (progress,) = of(TrainingProgress, node.report(report(time_s=T0 + 1, scalars={"loss": 1.0})))
+    assert progress.step == 7.0
+    assert progress.last_event_timestamp_seconds == T0 + 1
+
+
+def test_not_finite_values_are_counted_and_the_loss_is_absent_until_it_is_finite_again() -> None:
+    node = Node()
+    node.report(report(scalars={"loss": 2.0}))
+    readings = node.report(report(time_s=T0 + 1, nonfinite={"loss": 3, "grad_norm": 1, "lr": 1}))
+    assert of(TrainingQuality, readings) == []
+    counts = {reading.tag: reading.nonfinite for reading in of(TrainingNonfinite, readings)}
+    assert counts == {"loss": 3.0, "gradient_norm": 1.0}
+    readings = node.report(report(time_s=T0 + 2, scalars={"loss": 1.0}, nonfinite={"loss": 1}))
+    assert of(TrainingQuality, readings)[0].loss == 1.0
+    assert of(TrainingNonfinite, readings)[0].nonfinite == 4.0
+    numbers = [getattr(r, f) for r in readings for f in r.__struct_fields__]
+    assert all(math.isfinite(number) for number in numbers if isinstance(number, float))
+
+
+def test_a_norm_that_overflows_under_loss_scaling_is_no_broken_one() -> None:
+    node = Node()
+    node.report(report(step=1.0, scalars={"loss_scale": 1024.0}))
+    readings = node.report(
+        report(time_s=T0 + 1, step=2.0, scalars={"loss_scale": 512.0}, nonfinite={"grad_norm": 1})
+    )
+    assert of(TrainingNonfinite, readings)[1].nonfinite == 0.0
+
+
+def test_other_tags_come_with_an_allow_list_only() -> None:
+    assert of(TrainingScalar, Node().report(report(scalars={"router/z": 1.0}))) == []
+    allowing = Node(Settings(scalars=("router/.*",)))
+    assert of(TrainingScalar, allowing.report(report(scalars={"router/z": 1.0, "x": 1.0}))) == [
+        TrainingScalar("a", "slurm/1", "router/z", 1.0)
+    ]
+
+
+def test_phases_are_a_state_set_and_a_checkpoint_is_there_when_its_phase_ends() -> None:
+    node = Node()
+    assert of(TrainingPhase, node.report(report(step=1.0))) == []
+    readings = node.report(report(phase="train", phase_time_s=T0))
+    assert {p.phase: p.current for p in of(TrainingPhase, readings)} == {
+        "warmup": 0.0,
+        "train": 1.0,
+        "eval": 0.0,
+        "checkpoint": 0.0,
+    }
+    assert of(TrainingPhaseStart, readings) == [TrainingPhaseStart("a", "slurm/1", T0)]
+    readings = node.report(report(phase="checkpoint", phase_time_s=T0 + 10))
+    assert of(TrainingProgress, readings)[0].last_checkpoint_timestamp_seconds is None
+    readings = node.report(report(time_s=T0 + 21, phase="train", phase_time_s=T0 + 20))
+    assert of(TrainingProgress, readings)[0].last_checkpoint_timestamp_seconds == T0 + 20
+    assert of(TrainingPhaseStart, readings)[0].start_timestamp_seconds == T0 + 20
+
+
+def test_all_phases_of_one_pass_count() -> None:
+    node = Node()
+    readings = node.report(
+        report(phase="checkpoint", phase_time_s=T0 + 1), report(phase="train", phase_time_s=T0 + 2)
+    )
+    assert of(TrainingProgress, readings)[0].last_checkpoint_timestamp_seconds == T0 + 2
+
+
+def test_the_same_phase_again_began_when_it_began() -> None:
+    node = Node()
+    node.report(report(phase="train"))
+    readings = node.report(report(time_s=T0 + 5, phase="train"))
+    assert of(TrainingPhaseStart, readings)[0].start_timestamp_seconds == T0
+
+
+def test_a_late_report_of_an_earlier_phase_changes_nothing() -> None:
+    node = Node()
+    node.report(report(phase="eval", phase_time_s=T0 + 10))
+    readings = node.report(report(phase="train", phase_time_s=T0))
+    assert of(TrainingPhaseStart, readings)[0].start_timestamp_seconds == T0 + 10
+
+
+def test_what_the_model_costs_is_kept() -> None:
+    node = Node()
+    node.report(report(flops_per_token=4.8e10, precision="bf16"))
+    readings = node.report(report(gpus=8.0))
+    assert of(TrainingModel, readings) == [TrainingModel("a", "slurm/1", 4.8e10, "bf16", 8.0)]
+
+
+def test_two_jobs_may_give_their_runs_one_name() -> None:
+    node = Node()
+    node.report(report(step=1.0), owner="slurm/1")
+    readings = node.report(report(step=2.0), owner="slurm/2")
+    assert {(p.job_id, p.step) for p in of(TrainingProgress, readings)} == {
+        ("slurm/1", 1.0),
+        ("slurm/2", 2.0),
+    }
+
+
+@pytest.mark.parametrize("known", ["", "slurm/1"])
+def test_files_and_reports_of_a_run_are_one(known: str) -> None:
+    node = Node()
+    state = node.followed["a"] = RunState("a")
+    state.owner = known
+    state.take("train_loss", 2.0, step=3, wall_s=T0)
+    readings = node.report(report(time_s=T0 + 1, phase="train", tokens=10.0))
+    assert of(TrainingRun, readings) == []  # the collector says what the files hold
+    assert of(TrainingPhaseStart, readings) == [TrainingPhaseStart("a", "slurm/1", T0 + 1)]
+    progress = state.progress()
+    assert (progress.job_id, progress.step, progress.tokens_total) == ("slurm/1", 3.0, 10.0)
+
+
+def test_a_run_that_reports_before_its_files_are_found_goes_on_as_one() -> None:
+    node = Node()
+    node.report(report(phase="train"))
+    node.followed["a"] = RunState("a")
+    readings = node.report(report(time_s=T0 + 1, step=1.0))
+    assert of(TrainingRun, readings) == []
+    assert [reading.start_timestamp_seconds for reading in of(TrainingPhaseStart, readings)] == [T0]
+
+
+def test_files_of_another_job_are_another_run() -> None:
+    node = Node()
+    node.followed["a"] = RunState("a")
+    node.followed["a"].owner = "slurm/2"
+    readings = node.report(report(step=1.0), owner="slurm/1")
+    assert of(TrainingRun, readings) == [TrainingRun("a", "slurm/1", "")]
+    assert node.followed["a"].progress().step is None
+
+
+def test_a_run_whose_files_are_let_go_goes_with_them() -> None:
+    node = Node()
+    node.followed["a"] = RunState("a")
+    node.report(report(phase="train"))
+    node.followed.clear()
+    assert node.readings() == []
+
+
+def test_a_silent_run_is_forgotten() -> None:
+    node = Node(Settings(live_seconds=60.0))
+    assert node.report(report())
+    node.clock.advance(59)
+    assert node.readings()
+    node.clock.advance(2)
+    assert node.readings() == []
+
+
+def test_runs_are_bounded() -> None:
+    node = Node(Settings(max_runs=2))
+    readings = node.report(*(report(run) for run in "abc"))
+    assert [reading.run for reading in of(TrainingRun, readings)] == ["a", "b"]
+    assert [failure.reason for failure in of(Failure, readings)] == ["too_many"]
+
+
+def test_the_mailbox_is_bounded() -> None:
+    mailbox = Mailbox()
+    heavy = report(scalars=dict.fromkeys(map(str, range(256)), 1.0))
+    taken = sum(mailbox.report(heavy, "") for _ in range(100))
+    assert taken == 31
+    assert len(mailbox.take()) == 31
+    assert mailbox.report(heavy, "")
