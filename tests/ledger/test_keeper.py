@@ -335,7 +335,8 @@ def test_a_ledger_that_comes_late_is_as_good(
     made.stop(5.0)
 
 
-def test_a_second_agent_on_the_same_ledger_is_refused(books: Keeper, path: Path, clock: FakeClock) -> None:
+def test_a_second_agent_on_the_same_ledger_is_refused(path: Path, clock: FakeClock) -> None:
+    books = keeper(path, clock)
     second = Keeper(Ledger(path=str(path)), clock)
     with pytest.raises(InUseError, match=r"another agent \(pid \d+\) keeps this ledger"):
         second.wait(5.0)
