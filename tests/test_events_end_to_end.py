@@ -21,7 +21,7 @@ from clusterwatt.readings.gpu import GpuInfo
 from clusterwatt.readings.gpu_measured import GpuUp, GpuXid, GpuXids, HardwareEvent, SwitchSxid
 from clusterwatt.readings.kernel_log import KernelLog
 from clusterwatt.readings.snapshot import Snapshot
-from clusterwatt.simulate.nvml import simulated_uuid
+from clusterwatt.simulate.gpu import simulated_uuid
 from tests.machines import put
 
 DEADLINE_S = 30.0

@@ -23,7 +23,8 @@ from clusterwatt.readings.gpu_measured import DriverDown, DriverUp, GpuDown, Gpu
 from clusterwatt.readings.host import CpuTime
 from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.faults import Faults
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
+from clusterwatt.simulate.gpu import simulated_uuid
+from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
 from clusterwatt.source import Account, Source
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock

@@ -14,7 +14,7 @@ from clusterwatt.driver.frames import DeviceFrame, read_message, write_message
 from clusterwatt.nvml.errors import DeviceTrouble, GenerationOver, Meaning, ruling
 from clusterwatt.readings.gpu import GpuInfo, GpuIntegrals, GpuMemory, GpuPowerLimit, GpuUse
 from clusterwatt.simulate.cards import CARDS
-from clusterwatt.simulate.nvml import simulated_uuid
+from clusterwatt.simulate.gpu import simulated_uuid
 from clusterwatt.simulate.work import Flat
 from tests.collectors.cards import (
     BANKS,

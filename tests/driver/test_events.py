@@ -22,7 +22,8 @@ from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
 from clusterwatt.readings.gpu import DriverXid
 from clusterwatt.simulate.faults import Faults
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
+from clusterwatt.simulate.gpu import simulated_uuid
+from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
 from tests.clocks import FakeClock
 
 SETTINGS = HostSettings(1.0, 30.0, 0.3, 5.0, Simulate(profile="h100"))

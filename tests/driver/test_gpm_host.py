@@ -14,7 +14,8 @@ from clusterwatt.driver.frames import Frame, GpmFrame, HostSettings
 from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
 from clusterwatt.readings.gpu import GpuGpm, GpuMemory
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
+from clusterwatt.simulate.gpu import simulated_uuid
+from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
 from tests.clocks import FakeClock
 
 SAMPLE, METRICS, SUPPORT = "nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlGpmQueryDeviceSupport"

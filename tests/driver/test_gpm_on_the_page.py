@@ -22,8 +22,8 @@ from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu import GpuPcieTraffic
 from clusterwatt.readings.gpu_measured import GpuActivity, GpuActivitySignal, GpuBusy, GpuUtilizationSuspect
 from clusterwatt.readings.snapshot import Snapshot
-from clusterwatt.simulate.gpu import ProcessEntry
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
+from clusterwatt.simulate.gpu import ProcessEntry, simulated_uuid
+from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
 from tests.clocks import FakeClock
 
 SAMPLE, UTILIZATION = "nvmlGpmSampleGet", "nvmlDeviceGetUtilizationRates"

@@ -40,7 +40,8 @@ from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu import GpuMemory
 from clusterwatt.readings.gpu_measured import DriverDown, DriverUp, GpuDown, GpuUp
 from clusterwatt.simulate.faults import Faults
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
+from clusterwatt.simulate.gpu import simulated_uuid
+from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
 from tests.clocks import FakeClock
 from tests.driver.fake_host import UUID
 

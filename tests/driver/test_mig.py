@@ -35,8 +35,8 @@ from clusterwatt.readings.gpu_measured import (
 )
 from clusterwatt.readings.host import NodePower
 from clusterwatt.readings.snapshot import Snapshot
-from clusterwatt.simulate.gpu import MigDevice
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
+from clusterwatt.simulate.gpu import MigDevice, simulated_uuid
+from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
 from clusterwatt.simulate.work import FREE
 from tests.clocks import FakeClock
 from tests.nodes import page_of

@@ -17,7 +17,8 @@ from clusterwatt.nvml import bundle
 from clusterwatt.nvml.bundle import BundleError, Manifest
 from clusterwatt.nvml.session import Session
 from clusterwatt.simulate.faults import Faults
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, simulated_uuid, uninstall
+from clusterwatt.simulate.gpu import simulated_uuid
+from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
 
 SETTINGS = HostSettings(0.1, 30.0, 2.0, 5.0, Simulate(profile="h100", gpus=2))
 

@@ -32,7 +32,8 @@ from clusterwatt.readings.gpu_measured import DriverInfo, DriverUp
 from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.cards import CARDS
 from clusterwatt.simulate.faults import Faults
-from clusterwatt.simulate.nvml import SimulatedLibrary, simulated_uuid, uninstall
+from clusterwatt.simulate.gpu import simulated_uuid
+from clusterwatt.simulate.nvml import SimulatedLibrary, uninstall
 from clusterwatt.source import by_type
 from tests.clocks import FakeClock
 

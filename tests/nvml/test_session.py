@@ -22,7 +22,8 @@ from clusterwatt.nvml.constants import (
 )
 from clusterwatt.nvml.errors import DeviceTrouble, DriverUnavailable, GenerationOver, Meaning, ruling
 from clusterwatt.nvml.session import Session
-from clusterwatt.simulate.nvml import simulated_uuid, uninstall
+from clusterwatt.simulate.gpu import simulated_uuid
+from clusterwatt.simulate.nvml import uninstall
 from tests.nvml.drivers import CODES, FUTURE_CODES, Bench
 
 LIMIT = "nvmlDeviceGetEnforcedPowerLimit"

@@ -11,8 +11,9 @@ import pynvml
 import pytest
 
 from clusterwatt.nvml.session import Session
+from clusterwatt.simulate.gpu import simulated_uuid
 from clusterwatt.simulate.library.calls import FUNCTIONS
-from clusterwatt.simulate.nvml import SimulatedLibrary, another_binding, install, simulated_uuid
+from clusterwatt.simulate.nvml import SimulatedLibrary, another_binding, install
 from tests.clocks import FakeClock
 from tests.simulate.conftest import Driver, code
 

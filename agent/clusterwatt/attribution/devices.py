@@ -61,7 +61,7 @@ class Devices:
         self._uuids = [info.uuid for info in found]
         boards = [info for info in found if not info.parent_uuid]
         self._by_minor = _unique((info.minor, info.uuid) for info in boards if info.minor)
-        self._by_index = _unique((info.gpu, info.uuid) for info in boards)
+        self._by_index = _unique((info.gpu, info.uuid) for info in found)  # also `1:0`, an instance
         self._by_place = _unique((address(info.pci_bus_id), info.uuid) for info in boards if info.pci_bus_id)
         self._by_instance = _unique(
             ((info.parent_uuid, info.gpu_instance), info.uuid)

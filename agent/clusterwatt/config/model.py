@@ -282,6 +282,7 @@ class Simulate(Section, frozen=True):
     `seed`: the same number makes the same devices and the same work.
     `faults_file`: a JSON file of faults to play, read again when it changes.
     `replay_file`: a bundle of `clusterwatt capture`, whose answers are given again.
+    `jobs`: whether simulated jobs hold the simulated GPUs, in place of those that run on this machine.
     """
 
     profile: Literal["", "a100", "h100", "h200", "b200", "l40s", "t4", "rtx4080"] = ""
@@ -289,6 +290,7 @@ class Simulate(Section, frozen=True):
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 1
     faults_file: str = ""
     replay_file: str = ""
+    jobs: bool = True
 
     @property
     def label(self) -> Literal["true", "false", "replay"]:

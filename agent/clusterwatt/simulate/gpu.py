@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import uuid as uuids
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,12 @@ _HEAT_S = 45.0
 _CLOCKS_FALL_S = 5.0
 # Share of memory bandwidth in use, and with it memory utilisation, per share of SMs at work.
 MEMORY_PER_SM = 0.45
+
+
+def simulated_uuid(seed: int, index: int) -> str:
+    """The UUID of a board: the same for the same seed, in every process."""
+    digest = hashlib.sha256(f"clusterwatt simulated GPU {seed}/{index}".encode()).digest()
+    return f"GPU-{uuids.UUID(bytes=digest[:16], version=4)}"
 
 
 class ProcessEntry(msgspec.Struct, frozen=True):

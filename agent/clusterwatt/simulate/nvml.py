@@ -10,11 +10,9 @@ as they do with a driver. What the functions answer is in `simulate/library/`, w
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib
 import importlib.util
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import ModuleType
@@ -24,7 +22,7 @@ import pynvml
 
 from clusterwatt.simulate.cards import CARDS
 from clusterwatt.simulate.faults import Faults, Rule
-from clusterwatt.simulate.gpu import Gpu, MigDevice
+from clusterwatt.simulate.gpu import Gpu, MigDevice, simulated_uuid
 from clusterwatt.simulate.library.alter import alter, alter_entries
 from clusterwatt.simulate.library.calls import (
     FUNCTIONS,
@@ -64,12 +62,6 @@ for _area in (
 _BY_REFERENCE: Any = type(ctypes.byref(ctypes.c_uint()))
 _SCALAR: Any = ctypes.c_uint.__mro__[1]  # ctypes' own base of its simple types
 _WITHOUT_INIT = frozenset({"nvmlInit_v2", "nvmlInitWithFlags", "nvmlErrorString"})
-
-
-def simulated_uuid(seed: int, index: int) -> str:
-    """The UUID of a board: the same for the same seed, in every process."""
-    digest = hashlib.sha256(f"clusterwatt simulated GPU {seed}/{index}".encode()).digest()
-    return f"GPU-{uuid.UUID(bytes=digest[:16], version=4)}"
 
 
 class SimulatedLibrary:

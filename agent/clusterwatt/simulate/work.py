@@ -222,3 +222,23 @@ class TrainingNode:
         if gpu >= 1 and gpu == self._gpus - 2:
             return Tenant(NOTHING, (Process(pid, "/usr/bin/python3", memory_share=0.35, sm_share=0.0),))
         return Tenant(self._job, (Process(pid, "/usr/bin/python3", memory_share=0.88),))
+
+
+class SlicedNode:
+    """A training node whose last GPU is shared in time slices, by two services of unlike load."""
+
+    def __init__(self, gpus: int, seed: int) -> None:
+        self._node = TrainingNode(gpus, seed)
+        self._last = gpus - 1
+        pid = 4900 + seed % 1000
+        self._services = Tenant(
+            Signals(busy=Flat(1.0), sm=Flat(0.6), nvlink=_REST, pcie=Flat(0.05), capped=_REST),
+            (
+                Process(pid, "/usr/bin/python3", memory_share=0.4, sm_share=0.6),
+                Process(pid + 1000, "/usr/bin/python3", memory_share=0.3, sm_share=0.2),
+            ),
+        )
+
+    def tenant(self, gpu: int) -> Tenant:
+        """The tenant of a GPU."""
+        return self._services if gpu == self._last else self._node.tenant(gpu)
