@@ -9,7 +9,8 @@ from typing import Any
 from clusterwatt.attribution.accounting import Accounting
 from clusterwatt.attribution.entries import Amounts, Batch, Entry
 from clusterwatt.config.model import Config
-from clusterwatt.readings.base import Reading
+from clusterwatt.meters.energy import GpuMeter
+from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.gpu import GpuInfo, GpuIntegrals
 from clusterwatt.readings.gpu_measured import GpuActive, GpuActivity, GpuEnergy, GpuUp
 from clusterwatt.readings.work import Claim, Job, JobMember, Scheduler
@@ -71,7 +72,8 @@ class Node:
     """GPUs that draw `watts`, are busy by `activity`, and what a scheduler says of them."""
 
     def __init__(self, *infos: GpuInfo, config: Config | None = None, every_s: float = 1.0) -> None:
-        self.accounting = Accounting(config or Config(), "boot-1")
+        self.config = config or Config()
+        self.accounting = Accounting(self.config, "boot-1")
         self.infos = list(infos or (gpu(A),))
         self.every_s = every_s
         self.now_s, self.wall_s = 1_000.0, HOUR + 100.0
@@ -79,16 +81,19 @@ class Node:
         self.activity: dict[str, float | None] = {info.uuid: 1.0 for info in self.infos}
         self.tensor: dict[str, float | None] = {}
         self.counter: dict[str, float] = dict.fromkeys(self.watts, 5_000.0)  # the driver's
-        self.first_counter: dict[str, float] = {}  # the meter counts from its first reading on
+        self.offers_counter = True
+        self.integral: dict[str, float] = dict.fromkeys(self.watts, 0.0)  # the driver host's
+        self.since_s = self.now_s
+        self.meter = GpuMeter()
         self.active: defaultdict[str, float] = defaultdict(float)
         self.tensor_active: defaultdict[str, float] = defaultdict(float)
         self.silent: set[str] = set()
-        self.method = "counter"
         self.says: list[Reading] = [Scheduler("slurm")]
         self.more: list[Reading] = []
         self.sources: Mapping[str, bool] = {"slurm": True}
         self.readings: dict[type[Reading], tuple[Any, ...]] = {}
         self.batches: list[Batch] = []
+        self.energies: list[GpuEnergy] = []
 
     def jobs(self, *claims: Claim, members: Iterable[JobMember] = ()) -> None:
         """The scheduler's word from now on."""
@@ -102,6 +107,7 @@ class Node:
         self.wall_s += seconds if wall is None else wall
         for uuid, watts in self.watts.items():
             self.counter[uuid] += watts * seconds
+            self.integral[uuid] += 0.0 if uuid in self.silent else watts * seconds
         for uuid, ratio in self.activity.items():
             self.active[uuid] += (ratio or 0.0) * seconds
         for uuid, ratio in self.tensor.items():
@@ -115,7 +121,11 @@ class Node:
 
     def again(self) -> Node:
         """The books are written with what the GPUs say now."""
-        parts = by_type((*self.said(), *self.says, *self.more))
+        said = [*self.said(), *self.says, *self.more]
+        integrals = [each for each in said if isinstance(each, GpuIntegrals)]
+        measured = [each for each in self.meter.measure(integrals, ()) if not isinstance(each, Failure)]
+        parts = by_type((*said, *measured))
+        self.energies = [each for each in measured if isinstance(each, GpuEnergy)]
         made = self.accounting.take(
             parts, self.sources, wall_s=self.wall_s, now_s=self.now_s, every_s=self.every_s
         )
@@ -130,16 +140,33 @@ class Node:
                 continue
             yield info
             if uuid in self.counter:
-                counter = self.counter[uuid]
                 yield GpuIntegrals(
-                    info.gpu, uuid, 0.0, self.now_s, energy_counter_joules=counter, power_integral_joules=0.0
+                    info.gpu,
+                    uuid,
+                    self.since_s,
+                    self.now_s,
+                    power_integral_joules=self.integral[uuid],
+                    energy_counter_joules=self.counter[uuid] if self.offers_counter else None,
                 )
-                base = self.first_counter.setdefault(uuid, counter)
-                yield GpuEnergy(info.gpu, uuid, "gpu", self.method, counter - base)
             if self.activity.get(uuid) is not None:
                 yield GpuActivity(info.gpu, uuid, self.active[uuid])
             if self.tensor.get(uuid) is not None:
                 yield GpuActive(info.gpu, uuid, tensor_active_seconds=self.tensor_active[uuid])
+
+    def restart(self, *, away_s: float, wall: float | None = None, boot_id: str = "boot-1") -> Node:
+        """The agent ends after a commit, and another goes on from the ledger `away_s` later."""
+        self.take()
+        committed = {uuid: each for batch in self.batches for uuid, each in batch.baselines.items()}
+        last = self.batches[-1]
+        self.now_s += away_s
+        self.wall_s += away_s if wall is None else wall
+        for uuid, watts in self.watts.items():
+            self.counter[uuid] += watts * away_s
+        self.since_s, self.integral = self.now_s, dict.fromkeys(self.watts, 0.0)
+        self.meter = GpuMeter()
+        self.accounting = Accounting(self.config, boot_id)
+        self.accounting.recover(committed, boot_id=last.boot_id, wall_s=last.wall_s)
+        return self
 
     def take(self) -> dict[Entry, Amounts]:
         """Entries of all batches so far."""
