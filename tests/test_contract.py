@@ -17,6 +17,7 @@ CONTRACT = REPOSITORY.parent / "shared" / "design" / "metrics.md"
 LEVELS = {"core": CORE, "std": STANDARD, "full": FULL}
 TYPES = {"C": "counter", "G": "gauge", "S": "summary", "H": "histogram", "G 1": "gauge"}
 OF_EVERY_GPU = ("gpu", "uuid")
+OF_EVERY_RUN = ("run", "job_id")
 NO_LABELS = {"", "-"}
 
 
@@ -95,6 +96,8 @@ def contract() -> dict[str, Agreed]:
             label_names, value_levels = labels_of(more, info=info)
             if section <= 3 and "no gpu, uuid" not in cells[1]:
                 label_names.update(OF_EVERY_GPU)
+            if section == 6:
+                label_names.update(OF_EVERY_RUN)
             for family in expanded(name):
                 agreed = "info" if info else TYPES.get(re.sub(r" 0/1|, in full H", "", kind), kind)
                 families[family] = Agreed(agreed, frozenset(label_names), LEVELS[level], value_levels)

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -50,9 +50,13 @@ from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu import GpuInfo
 from clusterwatt.readings.gpu_measured import DriverUp
 from clusterwatt.readings.snapshot import Snapshot
+from clusterwatt.readings.work import Job, JobPod
 from clusterwatt.source import Account, Source
 from clusterwatt.sysfs import Files
+from clusterwatt.training.collector import TrainingCollector
+from clusterwatt.training.writers import Process, hosts_of_work
 from clusterwatt.work import Work
+from clusterwatt.workloads.writer import ProcessLookup
 
 log = logging.getLogger("clusterwatt")
 
@@ -79,6 +83,7 @@ class Agent:
         self._reloaded_well = True
         self._dcgm: DcgmPage | None = None
         self._gpu_names: frozenset[str] = frozenset()
+        self._hosts_of_work: Mapping[str, str] = {}
         check_root(config.node.root)
         check_replay(config)
         price.check(config.feeds.price)
@@ -167,6 +172,7 @@ class Agent:
 
     def _publish(self, snapshot: Snapshot) -> None:
         self._gpu_names = frozenset(info.name for info in snapshot.readings.get(GpuInfo, ()))
+        self._hosts_of_work = hosts_of_work(snapshot.readings.get(JobPod, ()), snapshot.readings.get(Job, ()))
         self.site.publish(snapshot)
         if self.recorder is not None:
             self.recorder.add(snapshot)
@@ -246,6 +252,7 @@ class Agent:
                     files = Files(config.node.root, self._clock)
                     yield entry.name, settings, partial(entry.make, files, settings, self._clock)
         yield from self._feeds(config)
+        yield from self._training(config)
         if config.expose.node_exporter_names:
             for extra in node_exporter.COLLECTORS:
                 files = Files(config.node.root, self._clock)
@@ -278,6 +285,23 @@ class Agent:
                     prices, self._clock, lambda: self._gpu_names, node=platform.node(), example=simulates
                 ),
             )
+
+    def _training(self, config: Config) -> Iterator[tuple[str, CollectorSettings, Callable[[], Collector]]]:
+        settings, root = config.training, config.node.root
+
+        def make() -> Collector:
+            find = ProcessLookup(Files(root, self._clock)).find
+
+            def process(pid: int) -> Process | None:
+                found = find(pid)
+                return None if found is None else Process(*found)
+
+            return TrainingCollector(
+                root, settings, self._clock, process=process, members=lambda: self._hosts_of_work
+            )
+
+        if settings.enabled and settings.directories:
+            yield "training", settings, make
 
     def _dcgm_page(self, config: Config) -> DcgmPage | None:
         """The page of dcgm-exporter's names, the one that there is when nothing of it changes."""

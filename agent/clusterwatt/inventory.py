@@ -42,6 +42,7 @@ from clusterwatt.feeds import grid, price
 from clusterwatt.ledger import series
 from clusterwatt.meters import activity, deviation, node, peak, suspect, xid
 from clusterwatt.sysfs import Files
+from clusterwatt.training import collector as training
 from clusterwatt.workloads import slurm
 
 Metrics = tuple[Metric, ...]
@@ -103,5 +104,6 @@ CATALOG: Metrics = (
     *accounting.METRICS,
     *xid_jobs.METRICS,
     *series.METRICS,
+    *training.METRICS,
     *node.METRICS,
 )

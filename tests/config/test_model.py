@@ -9,8 +9,9 @@ import pytest
 from msgspec import inspect
 
 from clusterwatt.config import model, schema, values
-from clusterwatt.config.checks import contradictions, not_in_use
+from clusterwatt.config.checks import contradictions
 from clusterwatt.config.load import load
+from clusterwatt.config.problems import ConfigError
 from clusterwatt.simulate.cards import CARDS
 
 SETTINGS = {".".join(path): kind for path, kind in schema.paths(schema.root())}
@@ -58,12 +59,10 @@ def test_the_defaults_do_not_contradict_each_other() -> None:
     assert list(contradictions(model.Config())) == []
 
 
-def test_settings_without_effect_are_named() -> None:
-    assert not_in_use(model.Config()) == []
-    config = load(None, {}, ["training.directories=[/logs]"]).config
-    assert not_in_use(config) == [
-        "training.directories has no effect yet: this version does not read training runs",
-    ]
+def test_the_job_in_the_path_of_a_run_has_a_group() -> None:
+    with pytest.raises(ConfigError, match=r"training.job_from_path: expected a group of the name job"):
+        load(None, {}, ["training.job_from_path=/[0-9]+/"])
+    load(None, {}, ["training.job_from_path=/(?P<job>[0-9]+)/"])
 
 
 @pytest.mark.parametrize(

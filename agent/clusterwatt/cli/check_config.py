@@ -24,7 +24,6 @@ def add(commands: Commands) -> None:
 
 
 def _check_config(arguments: argparse.Namespace) -> int:
-    from clusterwatt.config.checks import not_in_use
     from clusterwatt.config.problems import ConfigError
     from clusterwatt.config.write import reference, to_yaml
     from clusterwatt.expose.dcgm.page import counters
@@ -37,7 +36,7 @@ def _check_config(arguments: argparse.Namespace) -> int:
     dcgm = loaded.config.expose.dcgm
     try:
         price.check(loaded.config.feeds.price)
-        notes = [*not_in_use(loaded.config), *(counters(dcgm).notes if dcgm.enabled else ())]
+        notes = counters(dcgm).notes if dcgm.enabled else ()
     except ConfigError as error:
         raise EndError(str(error), WRONG_INPUT) from None
     for note in notes:

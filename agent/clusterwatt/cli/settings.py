@@ -91,17 +91,12 @@ def file(arguments: argparse.Namespace) -> Path | None:
 
 def start_agent(arguments: argparse.Namespace, start: Callable[[Config], int]) -> int:
     """Load the configuration, set up the log, start; what keeps the agent from starting is one line."""
-    import logging
-
     from clusterwatt import log
     from clusterwatt.app import StartError
-    from clusterwatt.config.checks import not_in_use
     from clusterwatt.config.problems import ConfigError
 
     config = loaded(arguments).config
     log.configure(config.log.level, config.log.format)
-    for note in not_in_use(config):
-        logging.getLogger("clusterwatt").warning(note)
     try:
         return start(config)
     except ConfigError as error:  # of a file that the configuration names

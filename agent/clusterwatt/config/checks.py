@@ -1,10 +1,11 @@
-"""What no setting can say alone: settings that contradict each other, and settings that do nothing yet."""
+"""What no setting can say alone: settings that contradict each other."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from clusterwatt.config.model import Config, Grid, Ledger
+from clusterwatt.config.model import Config, Grid
 from clusterwatt.config.problems import nearest, shown
 
 
@@ -31,6 +32,9 @@ def contradictions(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
         )
     if sum(ratios.values()) > 1.0 + 1e-9:
         yield ("node.power_feed_ratios",), f"expected a sum of at most 1, got {sum(ratios.values()):g}"
+    path_pattern = config.training.job_from_path
+    if path_pattern and "job" not in re.compile(path_pattern).groupindex:
+        yield ("training.job_from_path",), "expected a group of the name job, as in /(?P<job>[0-9]+)/"
     if config.simulate.faults_file and not config.simulate.profile:
         yield ("simulate.faults_file",), "faults are played on a simulated driver only: set simulate.profile"
     if config.simulate.replay_file and config.simulate.profile:
@@ -60,11 +64,3 @@ def _grid(grid: Grid) -> Iterator[tuple[tuple[str, ...], str]]:
             (f"{above}.max_age_seconds", f"{above}.every_seconds"),
             f"expected at least every_seconds ({service.every_seconds:g}), got {service.max_age_seconds:g}",
         )
-
-
-def not_in_use(config: Config) -> list[str]:
-    """A line for each setting that is accepted, was changed, and has no effect in this version."""
-    notes = []
-    if config.training.directories:
-        notes.append("training.directories has no effect yet: this version does not read training runs")
-    return notes

@@ -15,6 +15,7 @@ Where each states its tags:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 
@@ -40,6 +41,12 @@ class Meaning(msgspec.Struct, frozen=True):
     framework: str = ""
     counts_iterations: bool = True
     inverse: bool = False
+
+    def of(self, value: float) -> float:
+        """The quantity, for a value of the tag; NaN where a rate is no rate."""
+        if not self.inverse:
+            return value
+        return 1.0 / value if math.isfinite(value) and value > 0 else math.nan
 
 
 def _table() -> Iterator[tuple[str, Meaning]]:

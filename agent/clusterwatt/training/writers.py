@@ -7,13 +7,15 @@ default its short id or the pod's name; whoever knows these tells them, with the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from clusterwatt.config.model import Training as Settings
+from clusterwatt.readings.work import Job, JobPod
 from clusterwatt.training.event_files import Name, Place
 
 CLOCK_SLACK_S = 2.0  # names hold whole seconds
+LONGEST_HOST_NAME = 63  # the kubelet cuts the name of a pod to it (truncatePodHostnameIfNeeded)
 
 
 class Process(NamedTuple):
@@ -22,6 +24,16 @@ class Process(NamedTuple):
     owner: str
     started_s: float
     uid: int
+
+
+def hosts_of_work(pods: Iterable[JobPod], jobs: Iterable[Job]) -> dict[str, str]:
+    """Owners by host name, of the node's pods and containers under the names that they get by default."""
+    owners = {pod.k8s_pod[:LONGEST_HOST_NAME].rstrip("-."): pod.job_id for pod in pods}
+    for job in jobs:
+        kind, _, container_id = job.job_id.partition("/")
+        if kind == "container":
+            owners[container_id] = job.job_id
+    return owners
 
 
 class Writers:
