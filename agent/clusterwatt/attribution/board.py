@@ -74,14 +74,16 @@ class BoardBook:
         self._recovery.note(seen)
         if integrals.energy_counter_scope == "gpu" and integrals.energy_counter_joules is not None:
             self._counter_joules = integrals.energy_counter_joules
+        bookings: list[Booking] = []
+        if seen.settled:
+            bookings += self._recovery.take(seen)
+            self.measured_joules = self._recovery.measured_joules
         if self._read_s is None:
             self._mark(seen, integrals)
-            return []
+            return bookings
         self._gap |= late
         if not seen.settled:
             return []
-        bookings = list(self._recovery.take(seen))
-        self.measured_joules += self._recovery.measured_joules
         joules = self._increment(seen)
         if self._gap:
             bookings += self._across_gap(seen, integrals.read_s, joules)
