@@ -12,7 +12,7 @@ import pytest
 
 from clusterwatt.config.model import Slurm as Settings
 from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.readings.work import Claim, Job, JobHostUse, JobMember, Scheduler, SlurmdPod
+from clusterwatt.readings.work import Claim, Job, JobHostUse, JobMember, JobNodes, Scheduler, SlurmdPod
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.slurm import SlurmCollector, numbered
 from tests.clocks import FakeClock
@@ -94,6 +94,12 @@ def test_a_batch_job_known_by_its_cgroup_and_its_processes(node: Node) -> None:
     ]
     assert devices(readings) == {"slurm/4242": ["minor:0", "minor:3"]}
     assert not of(readings, Failure)
+
+
+@pytest.mark.parametrize(("told", "nodes"), [("1", [1]), ("16", [16]), ("0", []), ("many", []), (None, [])])
+def test_on_how_many_nodes_a_job_runs(node: Node, told: str | None, nodes: list[int]) -> None:
+    node.job("4242", BATCH if told is None else BATCH | {"SLURM_JOB_NUM_NODES": told})
+    assert [reading.nodes for reading in of(node.collect(), JobNodes)] == nodes
 
 
 def test_a_node_without_slurm_says_nothing(node: Node) -> None:

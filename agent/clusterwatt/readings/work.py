@@ -47,6 +47,13 @@ class Job(Reading, frozen=True):
     exempt: bool = False
 
 
+class JobNodes(Reading, frozen=True):
+    """On how many nodes a job runs, where its scheduler says so: on one, its GPUs here are all that it has."""
+
+    job_id: str
+    nodes: int
+
+
 class JobMember(Reading, frozen=True):
     """What a job is made of on this node, under the name that a process shows: `pod/<uid>`, `sluid/<id>`."""
 

@@ -26,7 +26,7 @@ from clusterwatt.clock import Clock
 from clusterwatt.config.model import Slurm as Settings
 from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.readings.work import Claim, Job, JobHostUse, JobMember, Scheduler, SlurmdPod
+from clusterwatt.readings.work import Claim, Job, JobHostUse, JobMember, JobNodes, Scheduler, SlurmdPod
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.cgroup import owner_of
 from clusterwatt.workloads.cgroups import MOUNT, Cgroups, WorkCgroup
@@ -46,6 +46,7 @@ VARIABLES = (
     "SLURM_JOB_NAME",
     "SLURM_JOB_COMMENT",
     "SLURM_JOB_START_TIME",
+    "SLURM_JOB_NUM_NODES",
     "SLURM_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID",
     "SLURM_JOB_GPUS",
@@ -144,7 +145,11 @@ class SlurmCollector:
         job_id = f"slurm/{job}"
         said = asking.said
         yield self._identity(job_id, places, files, asking)
-        devices = self._devices(places, files, {} if said is None else said.variables)
+        told = {} if said is None else said.variables
+        nodes = told.get("SLURM_JOB_NUM_NODES", "")
+        if re.fullmatch(r"[1-9][0-9]{0,5}", nodes):
+            yield JobNodes(job_id=job_id, nodes=int(nodes))
+        devices = self._devices(places, files, told)
         if devices is None and asking.denied:
             remedy = "install deploy/slurm/prolog, or give the agent CAP_SYS_PTRACE"
             detail = f"the environment of its processes may not be read, so its GPUs are not known: {remedy}"
