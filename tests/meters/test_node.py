@@ -196,3 +196,33 @@ def test_feeds_are_what_is_configured() -> None:
         PowerFeed(feed="A", feed_ratio=0.5, capacity_watts=20_000.0),
         PowerFeed(feed="B", feed_ratio=0.5, capacity_watts=None),
     ]
+
+
+def share_of_parts(meter: NodeMeter, joules: float, ratio: float, *, board: bool = False) -> float | None:
+    """Joules of `other`, with a GPU that has used `joules`."""
+    sensors = [BoardPower("power1", "platform", "average", 1_000.0)] if board else []
+    readings = meter.measure(
+        [GpuEnergy("0", "GPU-a", "gpu", "counter", joules)],
+        [],
+        (0.0, []),
+        (joules, sensors),
+        other_ratio=ratio,
+    )
+    found = [r for r in readings if isinstance(r, NodeEnergy) and r.component == "other"]
+    return found[0].energy_joules if found else None
+
+
+def test_without_a_meter_of_the_whole_other_is_the_configured_share_of_the_parts() -> None:
+    meter = NodeMeter()
+    assert share_of_parts(meter, 100.0, 0.1) == pytest.approx(10.0)
+    assert share_of_parts(meter, 200.0, 0.2) == pytest.approx(30.0)  # what was before stays as it was
+    assert share_of_parts(meter, 300.0, 0.0) is None
+    assert share_of_parts(meter, 400.0, 0.1) == pytest.approx(40.0)
+
+
+def test_a_meter_of_the_whole_stands_before_the_configured_share() -> None:
+    meter = NodeMeter()
+    first = share_of_parts(meter, 0.0, 0.5, board=True)
+    second = share_of_parts(meter, 10.0, 0.5, board=True)
+    assert first == 0.0
+    assert second == pytest.approx(10_000.0 - 10.0)
