@@ -85,7 +85,7 @@ class Ledgers(RuleBasedStateMachine):
         self.path = self.folder / "0" / "ledger.db"
         self.books = keeper(self.path, self.clock, linger_seconds=86_400)
 
-    @rule(several=st.lists(entries(), max_size=6), step_s=st.sampled_from((1.0, 30.0, 4_000.0)))
+    @rule(several=st.lists(entries(), max_size=6), step_s=st.sampled_from((1.0, 2.0, 30.0, 4_000.0)))
     def book(self, several: list[tuple[Entry, Amounts]], step_s: float) -> None:
         self.clock.advance(step_s)
         merged: dict[Entry, Amounts] = {}
@@ -106,17 +106,15 @@ class Ledgers(RuleBasedStateMachine):
         self.note()
         assert not self.waiting
 
-    @rule(after=st.integers(1, 400))
-    def fail_within_a_transaction(self, after: int) -> None:
+    @rule(several=st.lists(entries(), min_size=1, max_size=6), after=st.integers(1, 400))
+    def fail_within_a_transaction(self, several: list[tuple[Entry, Amounts]], after: int) -> None:
         with interrupted(self.books, after):
-            commit(self.books, self.clock)
-        self.note()
+            self.book(several, 30.0)
 
-    @rule()
-    def fail_for_want_of_room(self) -> None:
+    @rule(several=st.lists(entries(), min_size=1, max_size=6))
+    def fail_for_want_of_room(self, several: list[tuple[Entry, Amounts]]) -> None:
         with no_room(self.books):
-            commit(self.books, self.clock)
-        self.note()
+            self.book(several, 30.0)
 
     @rule(step_s=st.sampled_from((-90_000.0, -1.0, 7_200.0)))
     def step_the_clock(self, step_s: float) -> None:
@@ -159,8 +157,9 @@ class Ledgers(RuleBasedStateMachine):
             for made in self.committed
             for each in made.entries.values()
         )
-        parts = [each.cost for each in (*of(self.books, JobCost), *of(self.books, UnattributedCost))]
-        assert close(fsum(parts), money)
+        of_jobs = [each.cost for each in of(self.books, JobCost)]
+        of_nobody = [each.cost for each in of(self.books, UnattributedCost)]
+        assert close(fsum(of_jobs + of_nobody), money)
         assert close(fsum(each.cost for each in of(self.books, AccountCost)), money)
         seconds = fsum(
             each.gpu_seconds

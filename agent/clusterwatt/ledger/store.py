@@ -130,7 +130,7 @@ class Store:
         """
         with self._failing("written"):
             assert self._connection is not None
-            cutoff_s = int(self._clock.wall_s() - retention_days * DAY_S)
+            cutoff_s = int((self._clock.wall_s() - retention_days * DAY_S) // HOUR_S) * HOUR_S
             oldest_s, newest_s = self._connection.execute(
                 "SELECT MIN(hour_s), MAX(hour_s) FROM usage"
             ).fetchone()
