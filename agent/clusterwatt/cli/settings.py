@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DEFAULT_FILE = "/etc/clusterwatt/clusterwatt.yaml"
 
 
-def add(command: argparse.ArgumentParser) -> None:
+def add_file(command: argparse.ArgumentParser) -> None:
     """Add the options by which a command finds its configuration."""
     command.add_argument(
         "--config",
@@ -32,6 +32,11 @@ def add(command: argparse.ArgumentParser) -> None:
         default=[],
         help="one setting, as collectors.gpu.every_seconds=5; may be given again",
     )
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    """Add these, and options for settings that are often changed."""
+    add_file(command)
     command.add_argument("--listen", metavar="ADDR", help="http.listen, as 127.0.0.1:10777 or :10777")
     command.add_argument("--root", metavar="DIR", help="node.root, where the host's file system is mounted")
     command.add_argument(
@@ -60,11 +65,11 @@ def load(arguments: argparse.Namespace) -> Loaded:
     from clusterwatt.inventory import CATALOG
 
     given = {
-        "--root": ("node.root", arguments.root),
-        "--listen": ("http.listen", arguments.listen),
-        "--simulate": ("simulate.profile", arguments.simulate),
+        "--root": ("node.root", getattr(arguments, "root", None)),
+        "--listen": ("http.listen", getattr(arguments, "listen", None)),
+        "--simulate": ("simulate.profile", getattr(arguments, "simulate", None)),
         "--replay": ("simulate.replay_file", getattr(arguments, "replay", None)),
-        "--log-level": ("log.level", arguments.log_level),
+        "--log-level": ("log.level", getattr(arguments, "log_level", None)),
     }
     return configuration.load(
         file(arguments),

@@ -60,15 +60,15 @@ def fetch(
     max_bytes: int,
     headers: Mapping[str, str] = {},
     form: bytes | None = None,
-    trust: Trust = Trust(),
+    trust: Trust | None = None,
 ) -> bytes:
-    """The body of the answer, to a POST where there is a form. Raises SilentError, of a status StatusError."""
+    """The body of the answer, to a POST where there is a form. Raises SilentError, or its StatusError."""
     deadline_s = clock.monotonic_s() + timeout_s
     named = {"Accept": "application/json", "User-Agent": f"clusterwatt/{__version__}", **headers}
     request = urllib.request.Request(url, form, named)  # noqa: S310 - the opener knows http and https only
     body = b""
     try:
-        with _opener(url, trust).open(request, timeout=timeout_s) as response:
+        with _opener(url, trust or Trust()).open(request, timeout=timeout_s) as response:
             while chunk := response.read1(CHUNK_BYTES):
                 body += chunk
                 if len(body) > max_bytes or clock.monotonic_s() > deadline_s:

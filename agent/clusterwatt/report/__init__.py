@@ -1,1 +1,1 @@
-"""What the books say, for people: tables, receipts, cards."""
+"""Reports for people: what jobs used, from the node's ledger or, for a whole cluster, from Prometheus."""

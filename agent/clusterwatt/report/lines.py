@@ -1,0 +1,154 @@
+"""A report: lines that add up, for jobs or for what they are grouped by, the rest, and the sum of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from clusterwatt.attribution.entries import plus
+from clusterwatt.ledger.report import Cost, UsageRow
+from clusterwatt.ledger.totals import Totals
+
+
+class Line(msgspec.Struct, frozen=True):
+    """What one job or group used. `free_seconds`: of its GPU seconds those that nobody held."""
+
+    label: str
+    row: UsageRow
+    free_seconds: float = 0.0
+
+    @property
+    def started_s(self) -> float | None:
+        """When the job began, else when it was first seen; None where that is not known."""
+        record = self.row.record
+        if record is None:
+            return None
+        return (record.first_seen_s or None) if record.job.started_s is None else record.job.started_s
+
+    @property
+    def ended_s(self) -> float | None:
+        """When the job ended; None while it runs, or where that is not known."""
+        return None if self.row.record is None else self.row.record.ended_s
+
+    @property
+    def active_seconds(self) -> float | None:
+        """GPU seconds in which GPUs were held and used, or held while nobody could tell."""
+        totals = self.row.totals
+        if totals.gpu_seconds is None:
+            return None
+        return max(0.0, totals.gpu_seconds - (totals.idle_gpu_seconds or 0.0) - self.free_seconds)
+
+    @property
+    def activity_ratio(self) -> float | None:
+        """Mean activity over the time for which it is known."""
+        return ratio(self.row.totals.activity_seconds, self.row.totals.observed_seconds)
+
+    @property
+    def tensor_ratio(self) -> float | None:
+        """Mean activity of tensor cores over the time for which it is known."""
+        return ratio(self.row.totals.tensor_seconds, self.row.totals.tensor_observed_seconds)
+
+    @property
+    def coverage_ratio(self) -> float | None:
+        """Share of the GPU seconds in which the agent measured; None where that is not known."""
+        unseen = ratio(self.row.totals.unobserved_seconds, self.row.totals.gpu_seconds)
+        return None if unseen is None else max(0.0, 1 - unseen)
+
+    @property
+    def joules(self) -> float | None:
+        """All energy of the line."""
+        total: float | None = None
+        for _, _, joules in self.row.totals.energy():
+            total = plus(total, joules)
+        return total
+
+    def joules_by(self, *, component: str = "", method: str = "") -> float | None:
+        """Energy of one component, or by one method."""
+        total: float | None = None
+        for its_component, its_method, joules in self.row.totals.energy():
+            if component in {"", its_component} and method in {"", its_method}:
+                total = plus(total, joules)
+        return total
+
+    def cost(self, currency: str) -> float | None:
+        """All money in one currency."""
+        cost = self.row.costs.get(currency)
+        return None if cost is None else plus(cost.energy, cost.gpu)
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a period or a list of jobs comes to. `rest`: what no job is charged with; None: it is not told."""
+
+    by: str
+    source: str
+    from_s: float | None
+    to_s: float | None
+    lines: Sequence[Line]
+    rest: Line | None = None
+
+    @property
+    def total(self) -> Line:
+        """The sum of all lines and of the rest."""
+        lines = [*self.lines, *([] if self.rest is None else [self.rest])]
+        row = summed("", [line.row for line in lines])
+        return Line("total", row, sum(line.free_seconds for line in lines))
+
+    @property
+    def currencies(self) -> tuple[str, ...]:
+        """Every currency in it."""
+        lines = [*self.lines, *([] if self.rest is None else [self.rest])]
+        return tuple(sorted({currency for line in lines for currency in line.row.costs}))
+
+
+def report(
+    by: str,
+    source: str,
+    period: tuple[float, float] | None,
+    rows: Iterable[UsageRow],
+    rest: UsageRow | None = None,
+) -> Report:
+    """A report of rows of the ledger, or of rows that were made alike."""
+    from_s, to_s = period or (None, None)
+    lines = [Line(row.key, row) for row in rows]
+    unheld = None if rest is None else Line("unattributed", rest, rest.totals.gpu_seconds or 0.0)
+    return Report(by, source, from_s, to_s, lines, unheld)
+
+
+def summed(key: str, rows: Sequence[UsageRow]) -> UsageRow:
+    """One row of many; its models of GPUs are not told, since jobs share GPUs."""
+    sums: dict[str, float] = {}
+    for row in rows:
+        for name, amount in zip(Totals.__struct_fields__, msgspec.structs.astuple(row.totals), strict=True):
+            if amount is not None:
+                sums[name] = sums.get(name, 0.0) + amount
+    costs: dict[str, Cost] = {}
+    for row in rows:
+        for currency, cost in row.costs.items():
+            costs[currency] = added(costs.get(currency), cost)
+    return UsageRow(key=key, jobs=sum(row.jobs for row in rows), totals=Totals(**sums), costs=costs)
+
+
+def grouped(rows: Iterable[UsageRow], key_of: Mapping[str, str]) -> list[UsageRow]:
+    """Rows of jobs as rows of groups, by the group of each job; most GPU seconds first."""
+    groups: dict[str, list[UsageRow]] = {}
+    for row in rows:
+        groups.setdefault(key_of.get(row.key, ""), []).append(row)
+    return in_order(summed(key, members) for key, members in groups.items())
+
+
+def in_order(rows: Iterable[UsageRow]) -> list[UsageRow]:
+    """Most GPU seconds first."""
+    return sorted(rows, key=lambda row: (-(row.totals.gpu_seconds or 0.0), row.key))
+
+
+def added(one: Cost | None, other: Cost) -> Cost:
+    """The sum of two amounts of money in one currency."""
+    if one is None:
+        return other
+    return Cost(plus(one.energy, other.energy), plus(one.gpu, other.gpu), plus(one.idle, other.idle))
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """A share; None where it is not known or there is nothing."""
+    return None if part is None or not whole else part / whole
