@@ -181,3 +181,14 @@ def test_two_bindings_have_two_libraries() -> None:
     assert [session.count() for session in sessions] == [1, 2]
     names = [session.enumerate().devices[0].ask("nvmlDeviceGetName") for session in sessions]
     assert names == list(cards.values())
+
+
+def test_another_binding_leaves_the_errors_of_the_first_alone() -> None:
+    before = pynvml.NVMLError_NotSupported
+    binding = another_binding()
+    assert pynvml.NVMLError_NotSupported is before
+    assert binding.NVMLError_NotSupported is not before
+    with pytest.raises(binding.NVMLError_NotSupported):
+        raise binding.NVMLError(3)
+    with pytest.raises(before):
+        raise pynvml.NVMLError(3)

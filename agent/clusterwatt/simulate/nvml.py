@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -318,11 +319,19 @@ def install(library: SimulatedLibrary, binding: ModuleType = pynvml) -> None:
 
 def another_binding() -> ModuleType:
     """A copy of the module `pynvml` with a library of its own: its handle is a global there."""
-    spec = importlib.util.find_spec("pynvml")
+    found = importlib.util.find_spec("pynvml")
+    if found is None or found.origin is None:
+        raise ImportError("pynvml cannot be loaded again")
+    # Under a name of its own: the module adds its classes of errors to whichever module has its name.
+    spec = importlib.util.spec_from_file_location("another_pynvml", found.origin)
     if spec is None or spec.loader is None:
         raise ImportError("pynvml cannot be loaded again")
     binding = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(binding)
+    sys.modules[spec.name] = binding
+    try:
+        spec.loader.exec_module(binding)
+    finally:
+        del sys.modules[spec.name]
     return binding
 
 
