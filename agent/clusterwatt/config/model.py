@@ -490,6 +490,7 @@ class Training(Collector, frozen=True):
     `sequence_length`; its `precision`; and `gpus`, how many the whole run has, where no scheduler tells.
     """
 
+    every_seconds: Tick = 2.0
     directories: tuple[NotEmpty, ...] = ()
     read_from: Literal["tail", "start"] = "tail"
     tail_bytes: Annotated[int, Meta(ge=1 << 12, le=1 << 30)] = 1 << 20

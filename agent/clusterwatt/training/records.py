@@ -8,6 +8,7 @@ will; the next record is then found by a length that fits its own.
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from typing import NamedTuple
@@ -39,6 +40,12 @@ class Found(NamedTuple):
     corrupt: int
 
 
+@functools.lru_cache(maxsize=4096)
+def sum_of_length(length: int) -> int:
+    """The masked checksum of a length; a file has few different ones."""
+    return masked(length.to_bytes(8, "little"))
+
+
 def find(data: bytes, *, synced: bool, at_end: bool) -> Found:
     """All whole records in a stretch of a file, checked, without their frames.
 
@@ -47,13 +54,10 @@ def find(data: bytes, *, synced: bool, at_end: bool) -> Found:
     """
     records: list[bytes] = []
     corrupt, at, size = 0, 0, len(data)
-    lengths: dict[int, int] = {}  # the checksums of lengths: there are few different ones
+    header_at, checksum_at = HEADER.unpack_from, CHECKSUM.unpack_from
     while size - at >= HEADER_BYTES:
-        length, length_sum = HEADER.unpack_from(data, at)
-        known = lengths.get(length)
-        if known is None:
-            known = lengths[length] = masked(data[at : at + 8])
-        if known == length_sum and length <= MAX_LENGTH:
+        length, length_sum = header_at(data, at)
+        if sum_of_length(length) == length_sum and length <= MAX_LENGTH:
             end = at + FRAME_BYTES + length
             if length > MAX_RECORD_BYTES:
                 at, synced = end, True
@@ -64,7 +68,7 @@ def find(data: bytes, *, synced: bool, at_end: bool) -> Found:
             checksum = crc32c(record)
             # `masked`, written out: this line runs for each event.
             fits = ((checksum >> 15 | checksum << 17) + MASK_DELTA) & ALL_ONES
-            if fits == CHECKSUM.unpack_from(data, end - 4)[0]:
+            if fits == checksum_at(data, end - 4)[0]:
                 records.append(record)
                 at, synced = end, True
                 continue

@@ -21,7 +21,9 @@ STATUS, CHECKPOINT = 1, 3  # of SessionLog
 SCALARS = "scalars"
 
 WALL_TIME_KEY = WALL_TIME << 3 | FIXED64
-STEP_KEY = STEP << 3 | VARINT
+STEP_KEY = bytes((STEP << 3 | VARINT,))
+STEP_AT = 1 + DOUBLE.size  # in the common form wall time comes first
+NO_FIELD: Final = b"\0"  # no field begins so
 SUMMARY_KEY = SUMMARY << 3 | LENGTH
 SIMPLE_VALUE_KEY = SIMPLE_VALUE << 3 | FIXED32
 
@@ -70,28 +72,15 @@ class Events:
     def scalars(self, records: list[bytes]) -> list[tuple[str, float, int, float]]:
         """The scalars in some records that are asked for, in their order: tag, value, step and wall time."""
         found: list[tuple[str, float, int, float]] = []
-        tags = self._tags
+        tags, wall_time, single = self._tags, DOUBLE.unpack_from, FLOAT.unpack_from
         other: tuple[int, bytes] | None = None
+        # Most events have the step of the one before them. This runs for each event, so it is written out.
+        step, step_field, end = 0, NO_FIELD, 0
         for record in records:
-            # Written out and without a call: this runs for each event.
-            step, at = 0, 9
-            tag: str | None = UNKNOWN
-            try:
-                if record[9] == STEP_KEY:
-                    step, at = record[10], 11
-                    if step >= 0x80:
-                        step &= 0x7F
-                        for shift in (7, 14, 21, 28):
-                            byte = record[at]
-                            at += 1
-                            step |= (byte & 0x7F) << shift
-                            if byte < 0x80:
-                                break
-                        else:
-                            at = 0  # longer than any step: let it be decoded
-                tag = tags.get(record[at:-4], UNKNOWN)
-            except IndexError:
-                pass
+            if not record.startswith(step_field, STEP_AT):
+                step, end = _step(record)
+                step_field = record[STEP_AT:end] or NO_FIELD
+            tag = tags.get(record[end:-4], UNKNOWN)
             if tag == UNKNOWN or record[0] != WALL_TIME_KEY:
                 try:
                     found.extend(self._decoded(record))
@@ -100,8 +89,7 @@ class Events:
             elif tag is None:
                 other = (step, record)
             else:
-                value = FLOAT.unpack_from(record, len(record) - 4)[0]
-                found.append((tag, value, step, DOUBLE.unpack_from(record, 1)[0]))
+                found.append((tag, single(record, len(record) - 4)[0], step, wall_time(record, 1)[0]))
         if other is not None:
             self.other = Logged(other[0], DOUBLE.unpack_from(other[1], 1)[0])
         return found
@@ -172,6 +160,17 @@ class Events:
         form = bytes((SUMMARY_KEY, length + 2, VALUE << 3 | LENGTH, length)) + value
         if record[:-4].endswith(form):
             self._tags[form] = tag if wanted else None
+
+
+def _step(record: bytes) -> tuple[int, int]:
+    """The step of an event of the common form, which may have none, and where its field ends."""
+    if record[STEP_AT : STEP_AT + 1] != STEP_KEY:
+        return 0, STEP_AT
+    try:
+        number, end = wire.varint(record, STEP_AT + 1, len(record))
+    except MalformedError:
+        return 0, STEP_AT
+    return wire.signed(number), end
 
 
 def _plugin(record: bytes, metadata: Field) -> str:
