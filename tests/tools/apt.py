@@ -24,7 +24,12 @@ APT_GET = (
     f"-oDir::Cache={CACHE}/apt",
     "-oDir::State::status=/var/lib/dpkg/status",
 )
-LIBRARIES = ("lib/*-linux-gnu", "usr/lib/*-linux-gnu", "usr/lib/*-linux-gnu/pulseaudio")
+LIBRARIES = (
+    "lib/*-linux-gnu",
+    "usr/lib/*-linux-gnu",
+    "usr/lib/*-linux-gnu/pulseaudio",
+    "usr/lib/*-linux-gnu/slurm*",
+)
 FONTS = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>{root}/usr/share/fonts</dir><cachedir>{root}/var/cache/fontconfig</cachedir></fontconfig>
@@ -59,6 +64,9 @@ PROGRAMS: Mapping[str, Program] = {
         "chromium", "usr/lib/chromium/chromium", ("chromium", "chromium-browser", "google-chrome")
     ),
     "ip": Program("iproute2", "**/bin/ip", ("ip",), "-V"),  # before /usr was merged: bin/ip
+    "slurmctld": Program("slurm-wlm", "usr/sbin/slurmctld*", ("slurmctld",), "-V"),
+    "slurmd": Program("slurm-wlm", "usr/sbin/slurmd*", ("slurmd",), "-V"),
+    "munged": Program("slurm-wlm", "usr/sbin/munged", ("munged",), "-V"),
 }
 
 
@@ -90,6 +98,9 @@ def _write_starter(name: str, program: Program) -> None:
     found = next(root.glob(program.path), None)
     if found is None:
         raise Unavailable(f"{name} is not in Debian's package {program.package}")
+    called = found.with_name(name)
+    if not called.exists():  # Slurm's daemons go by the name that they are called with
+        called.symlink_to(found.name)
     lines = ["#!/bin/sh"]
     libraries = [folder for pattern in LIBRARIES for folder in root.glob(pattern)]
     if libraries:
@@ -98,7 +109,7 @@ def _write_starter(name: str, program: Program) -> None:
         fonts = root / "fonts.conf"
         fonts.write_text(FONTS.format(root=root))
         lines.append(f"export FONTCONFIG_FILE='{fonts}'")
-    lines.append(f"exec '{found}' \"$@\"")
+    lines.append(f"exec '{called}' \"$@\"")
     BIN.mkdir(exist_ok=True)
     starter = BIN / name
     starter.write_text("\n".join(lines) + "\n")

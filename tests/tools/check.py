@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 SOURCES = ("agent", "tests", "benchmarks")
 PROGRAMS = ("promtool", "prometheus", "node_exporter")
-PROGRAMS_FULL = (*PROGRAMS, "chromium", "ip")
+PROGRAMS_FULL = (*PROGRAMS, "chromium", "ip", "slurmctld")
 STEP_TIMEOUT_S = 900
 
 PYTEST = ("-m", "pytest", "--quiet", "-rs", "--durations=3", "--durations-min=5")
