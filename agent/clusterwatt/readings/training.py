@@ -92,13 +92,46 @@ class TrainingModel(Reading, frozen=True):
 
 
 class TrainingEfficiency(Reading, frozen=True):
-    """Model FLOP per token as configured or reported, and model FLOP utilisation; None where not known.
-
-    `missing`: what there is no utilisation for want of, a short word; empty where there is one.
-    """
+    """Model FLOP per token as configured or reported, and model FLOP utilisation; None where not known."""
 
     run: str
     job_id: str
     flops_per_token: float | None
     mfu_ratio: float | None
-    missing: str = ""
+
+
+class TrainingMfuMissing(Reading, frozen=True):
+    """What a run has no model FLOP utilisation for want of.
+
+    missing: flops_per_token, token_rate, job, gpus (none held here), all_gpus (others may be elsewhere),
+    precision, peak (of this model of GPU).
+    """
+
+    run: str
+    job_id: str
+    missing: str
+
+
+class TrainingHardwareFlops(Reading, frozen=True):
+    """Estimate of what the GPUs of a run's job here compute, from the activity of their tensor cores."""
+
+    run: str
+    job_id: str
+    flops: float
+
+
+class TrainingSinceCheckpoint(Reading, frozen=True):
+    """Energy of a run's job on this node since the run's last checkpoint: what would be lost now."""
+
+    run: str
+    job_id: str
+    energy_joules: float
+
+
+class TrainingSinceCheckpointCost(Reading, frozen=True):
+    """Money of a run's job on this node since the run's last checkpoint."""
+
+    run: str
+    job_id: str
+    currency: str
+    cost: float
