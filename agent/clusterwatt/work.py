@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from clusterwatt.attribution.accounting import Accounting
+from clusterwatt.attribution.runs import Runs
 from clusterwatt.attribution.xid_jobs import XidJobs
 from clusterwatt.clock import Clock
 from clusterwatt.config.model import Config
@@ -23,6 +24,7 @@ class Work:
         self._clock = clock
         self._account = Account("attribution", clock)
         self._xid_jobs = XidJobs()
+        self._runs = Runs(config.training, clock)
         self._began = False
 
     @property
@@ -40,6 +42,12 @@ class Work:
     def use(self, config: Config) -> None:
         """Go on with other settings; nothing that is booked changes."""
         self._accounting.use(config)
+        self._runs.use(config.training)
+
+    @property
+    def job_of(self) -> Mapping[str, str]:
+        """Job by the name of its members on this node."""
+        return self._accounting.holding.job_of
 
     def measure(
         self,
@@ -66,6 +74,7 @@ class Work:
         if self._keeper is not None:
             self._keeper.take(batches, holding.jobs)
             made.extend(self._keeper.readings())
+        made.extend(list(self._runs.take(parts, made, holding.job_of, wall_s=wall_s, now_s=now_s)))
         made.extend(self._account.readings())
         return made
 
