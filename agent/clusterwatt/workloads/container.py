@@ -27,8 +27,6 @@ from clusterwatt.workloads.environ import Variables
 from clusterwatt.workloads.process_start import started_s
 from clusterwatt.workloads.users import Users
 
-METRICS = ()
-
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 CDI = re.compile(r"[A-Za-z0-9.-]*nvidia\.com/[a-z-]+=")
 UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,80}")

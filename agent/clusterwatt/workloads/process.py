@@ -25,8 +25,6 @@ from clusterwatt.workloads.cgroup import Owner, owner_of_lines
 from clusterwatt.workloads.process_start import BOOT_TIME, START_TIME, TICKS_PER_SECOND
 from clusterwatt.workloads.users import Users
 
-METRICS = ()
-
 MOST_PROCESSES = 4096
 MAX_BYTES = 1 << 16
 CLOCK_GRAIN_S = 0.05  # of the kernel's two times that are compared, each cut to a hundredth of a second
