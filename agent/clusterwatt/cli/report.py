@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
         "report",
         help="add up GPU hours, energy, carbon and cost of a period",
         description="Times: now, -7d (m, h, d, w), 2026-11-30 (its midnight), 2026-11-30T14:00; local unless "
-        "they have an offset. The ledger keeps full hours (UTC): a period takes in the hour in which it begins, "
+        "they have an offset. The ledger keeps full hours (UTC): a period has the hour in which it begins, "
         "and every hour that begins in it.",
         allow_abbrev=False,
     )
