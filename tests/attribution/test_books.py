@@ -8,7 +8,7 @@ import pytest
 from clusterwatt.attribution.entries import Baseline, Entry
 from clusterwatt.config.model import Config
 from clusterwatt.readings.gpu import GpuIntegrals, GpuProcess
-from clusterwatt.readings.gpu_measured import GpuEnergy
+from clusterwatt.readings.gpu_measured import GpuActivitySignal, GpuEnergy
 from clusterwatt.readings.work import (
     CarbonIntensity,
     ElectricityPrice,
@@ -499,3 +499,36 @@ def test_a_board_that_is_parted_anew_charges_the_old_parts_to_the_end_of_their_i
         "": pytest.approx(3 * 400.0 * 4 / 7 + 400.0),
     }
     assert set(states(node)) == {"active", "idle", "free"}
+
+
+def test_what_is_no_more_is_not_kept() -> None:
+    node = Node(gpu(A), mig(A, 1, "3g.40gb"))
+    node.jobs(held_by(JOB, f"MIG-00000001-{A[4:]}"))
+    node.ticks(5)
+    before = states(node, uuid=f"MIG-00000001-{A[4:]}")
+    node.infos = [gpu(A)]
+    node.tick()
+    node.infos = [gpu(A), mig(A, 1, "3g.40gb")]
+    node.ticks(2)
+    assert before["active"] == pytest.approx(4 * 3 / 7)
+    assert states(node, uuid=f"MIG-00000001-{A[4:]}")["active"] == pytest.approx(3 / 7)
+
+
+def test_a_gpu_that_is_counted_in_another_order_after_a_gap_is_the_same_gpu() -> None:
+    node = Node()
+    node.jobs(held_by(JOB, A))
+    node.ticks(2)
+    node.infos = [gpu(A, "5", minor="0")]
+    node.tick(100.0)
+    assert node.joules() == {JOB: 400.0 + 40_000.0}
+
+
+def test_the_signal_of_a_gpu_is_kept_over_restarts_in_which_it_is_not_there() -> None:
+    node = Node()
+    node.more = [GpuActivitySignal("0", A, "sm")]
+    node.ticks(3)
+    node.restart(away_s=10.0)
+    node.more = []
+    node.ticks(3)
+    node.take()
+    assert [batch.baselines[A].signal for batch in node.batches] == ["sm", "sm"]

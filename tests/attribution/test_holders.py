@@ -9,7 +9,7 @@ import pytest
 
 from clusterwatt.attribution.holders import Holders
 from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.readings.gpu import GpuInfo, GpuProcess
+from clusterwatt.readings.gpu import GpuInfo, GpuIntegrals, GpuProcess
 from clusterwatt.readings.gpu_measured import GpuUp
 from clusterwatt.readings.work import (
     GpuAllocated,
@@ -31,13 +31,15 @@ class Bench:
         self.holders = Holders()
         self.failures: list[Failure] = []
         self.made: dict[type[Reading], tuple[Any, ...]] = {}
+        self.silent = False
 
     def take(
         self, *said: Reading, sources: Mapping[str, bool] = ALL, now_s: float = 0.0, user_label: str = "name"
     ) -> Shares:
         """Shares by device and job, with the source."""
         ups = [GpuUp(info.gpu, info.uuid, 1.0) for info in self.infos]
-        parts = by_type((*self.infos, *ups, *said))
+        read = [] if self.silent else [GpuIntegrals(info.gpu, info.uuid, 0.0, now_s) for info in self.infos]
+        parts = by_type((*self.infos, *ups, *read, *said))
         self.made = by_type(self.holders.take(parts, sources, now_s=now_s, user_label=user_label))
         self.failures += self.made.get(Failure, ())
         allocated: tuple[GpuAllocated, ...] = self.made.get(GpuAllocated, ())
@@ -281,3 +283,29 @@ def test_time_on_the_sms_is_summed_by_job_where_jobs_share() -> None:
         *on(3, A, "pod/2", sm=0.2),
     )
     assert bench.holders.holding.weights[A] == pytest.approx({"k8s/x": 0.4, "k8s/y": 0.2})
+
+
+def test_a_driver_that_gives_nothing_for_a_while_ends_no_job() -> None:
+    bench = Bench()
+    bench.take(*on(1, A, "user/1000"))
+    bench.silent = True
+    for second in range(1, 120, 5):
+        assert set(bench.take(now_s=float(second))) == {(A, "user/1000")}
+    bench.silent = False
+    listed = GpuProcess("0", A, 1, "compute")  # its cgroup has not been looked up again yet
+    assert set(bench.take(listed, now_s=121.0)) == {(A, "user/1000")}
+    assert bench.take(now_s=122.0) == {}
+
+
+def test_a_process_of_which_the_owner_stays_unknown_is_nobodys_in_the_end() -> None:
+    bench = Bench()
+    listed = GpuProcess("0", A, 1, "compute")
+    bench.take(listed, ProcessOwner(1, "user/1000"))
+    assert set(bench.take(listed, now_s=10.0)) == {(A, "user/1000")}
+    assert bench.take(listed, now_s=16.0) == {}
+
+
+def test_a_number_that_goes_to_another_owner_goes_at_once() -> None:
+    bench = Bench()
+    bench.take(*on(1, A, "user/1000"))
+    assert set(bench.take(*on(1, A, "user/2000"), now_s=1.0)) == {(A, "user/2000")}

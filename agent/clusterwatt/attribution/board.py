@@ -188,6 +188,8 @@ class BoardBook:
         self._read_s = self._counted_s = integrals.read_s
         self._read_wall_s = seen.wall_s - (seen.now_s - integrals.read_s)
         self._gap = False
+        units = {unit.uuid for unit in seen.board.units}
+        self._watches = {uuid: watch for uuid, watch in self._watches.items() if uuid in units}
         self._marks = tuple(
             Mark(
                 unit=unit,

@@ -75,7 +75,7 @@ def across_gap(
 ) -> Iterator[Booking]:
     """Joules that a counter saw while nobody measured: to who held the same share at both ends."""
     for unit, held in then:
-        same_unit = unit in seen.board.units
+        same_unit = any(now.uuid == unit.uuid and now.part == unit.part for now in seen.board.units)
         both = kept(held, seen.held.get(unit.uuid, ())) if same_unit else ()
         for portion in split(both, {}):
             yield Booking(

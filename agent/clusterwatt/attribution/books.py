@@ -34,7 +34,6 @@ class Books:
         self.settings = settings
         self._boot_id = boot_id
         self._boards: dict[str, BoardBook] = {}
-        self._earlier: dict[str, dict[str, Baseline]] | None = None
         self._baselines: Mapping[str, Baseline] = {}
         self._host = HostParts()
         self._states = States()
@@ -47,9 +46,11 @@ class Books:
     def recover(self, baselines: Mapping[str, Baseline], *, boot_id: str, wall_s: float) -> None:
         """Go on from the ledger: where its books stand, the boot they were written in, and when.
 
-        Given once, before the first `take`. After a reboot counters and holders of before mean nothing.
+        Given once, before the first `take`, unless the ledger is new. After a reboot counters and holders of
+        before mean nothing.
         """
         self._baselines = baselines if boot_id == self._boot_id else {}
+        self._signals = {uuid: baseline.signal for uuid, baseline in baselines.items() if baseline.signal}
         self._away_since_s = wall_s
 
     def take(self, parts: Parts, holding: Holding, *, wall_s: float, now_s: float, every_s: float) -> None:
@@ -75,7 +76,9 @@ class Books:
         for host in self._host.take(parts, holding, now_s):
             self._book_host(host, holding, rates, wall_s)
         self._journal.measured(wall_s, self._host.measured_joules)
-        self._states.keep({*holding.devices.boards, *holding.devices.units})
+        known = {*holding.devices.boards, *holding.devices.units}
+        self._states.keep(known)
+        self._signals = {uuid: signal for uuid, signal in self._signals.items() if uuid in known or not known}
 
     def readings(self) -> Iterator[Reading]:
         """What became of each GPU that is measured now."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import msgspec
 
 from clusterwatt.attribution.devices import Devices, Known, Unit
 from clusterwatt.attribution.entries import Held
+from clusterwatt.attribution.processes import Process, Processes
 from clusterwatt.attribution.words import CONTAINER, KUBERNETES, PROCESS, SLURM, Parts, Words, source_of
 from clusterwatt.catalog import CORE, Table
 from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.readings.gpu import GpuInfo, GpuProcess
+from clusterwatt.readings.gpu import GpuInfo
 from clusterwatt.readings.gpu_measured import GpuUp
 from clusterwatt.readings.work import Claim, GpuAllocated, Job, SchedulerGpus
 
@@ -37,16 +37,8 @@ METRICS = (
 )
 
 SETTLE_WITHIN_S = 30.0  # a source that has said nothing by then is not waited for
-COMPUTING = ("compute", "mps")  # a desktop on the GPU is no job
 
 Sharer = tuple[str, str]  # job id and member: two pods of one job are two sharers
-
-
-class Process(NamedTuple):
-    """A process on a GPU whose job is known."""
-
-    job_id: str
-    sm_ratio: float
 
 
 class Holding(msgspec.Struct, frozen=True):
@@ -72,6 +64,7 @@ class Holders:
         self.holding = Holding(Devices(()))
         self._known = Known()
         self._words = Words()
+        self._processes = Processes()
         self._first_s: float | None = None
         self._told: set[str] = set()
 
@@ -99,7 +92,8 @@ class Holders:
         self._words.take(parts, sources)
         devices = self._known.take(parts.get(GpuInfo, ()), {up.uuid for up in parts.get(GpuUp, ())})
         job_of = {member.member: member.job_id for word in self._words.all for member in word.members}
-        processes = self._processes(parts, job_of)
+        self._processes.take(parts, self._words.of(PROCESS).owners, job_of, devices, now_s)
+        processes = self._processes.on
         claimed, unknown = self._claimed(devices)
         chosen = self._chosen(devices, claimed, processes)
         jobs = self._jobs(chosen)
@@ -166,19 +160,6 @@ class Holders:
     def _ruled(self) -> bool:
         return any(word.rules for word in self._words.all)
 
-    def _processes(self, parts: Parts, job_of: Mapping[str, str]) -> dict[str, dict[int, Process]]:
-        """The processes on each unit that belong to a job; one whose owner is not known is nobody's."""
-        owner_of = {owner.pid: owner.owner for owner in self._words.of(PROCESS).owners}
-        found: defaultdict[str, dict[int, Process]] = defaultdict(dict)
-        for process in parts.get(GpuProcess, ()):
-            owner = owner_of.get(process.pid)
-            if owner is None or process.type not in COMPUTING:
-                continue
-            job_id = job_named(owner, job_of)
-            if job_id is not None:
-                found[process.uuid][process.pid] = Process(job_id, process.sm_ratio or 0.0)
-        return found
-
     def _jobs(self, chosen: Mapping[str, tuple[str, frozenset[Sharer]]]) -> dict[str, Job]:
         """Jobs that run: those of schedulers and containers, and whoever else holds a GPU."""
         told = {job.job_id: job for word in self._words.all for job in word.jobs}
@@ -200,20 +181,6 @@ class Holders:
                 ongoing=item in self._told,
             )
         self._told = set(unknown)
-
-
-def job_named(owner: str, job_of: Mapping[str, str]) -> str | None:
-    """The job that an owner of a process or cgroup belongs to; None where that is not known.
-
-    An owner is a job's id, or a member. Without Kubernetes' word a pod is its own job; a job of Slurm is
-    known by its number only.
-    """
-    if owner in job_of:
-        return job_of[owner]
-    kind, _, rest = owner.partition("/")
-    if kind == "sluid":
-        return None
-    return f"k8s/{rest}" if kind == "pod" else owner
 
 
 def user_of(job: Job, user_label: str) -> str:

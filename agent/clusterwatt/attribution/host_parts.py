@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from clusterwatt.attribution.entries import NOBODY
-from clusterwatt.attribution.holders import Holding, job_named
+from clusterwatt.attribution.holders import Holding
+from clusterwatt.attribution.processes import job_named
 from clusterwatt.attribution.words import Parts
 from clusterwatt.readings.host import CpuTime, Memory, NodeEnergy
 from clusterwatt.readings.work import JobHostUse

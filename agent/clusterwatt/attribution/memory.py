@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from clusterwatt.attribution.entries import NOBODY
-from clusterwatt.attribution.holders import job_named
+from clusterwatt.attribution.processes import job_named
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.readings.gpu import GpuProcess
 from clusterwatt.readings.work import GpuJobMemory, JobMember, ProcessOwner
