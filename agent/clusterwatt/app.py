@@ -12,16 +12,13 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from clusterwatt import descriptors, sdnotify, selfstats
 from clusterwatt.clock import Clock, SystemClock
-from clusterwatt.collectors import Collector, node_exporter
-from clusterwatt.config.model import Collector as CollectorSettings
 from clusterwatt.config.model import Config, Ledger
 from clusterwatt.driver import holding
 from clusterwatt.driver.client import DriverClient
@@ -32,35 +29,26 @@ from clusterwatt.expose.history import History
 from clusterwatt.expose.render import Renderer
 from clusterwatt.expose.server import Site
 from clusterwatt.feeds import price
-from clusterwatt.feeds.grid import GridCollector
 from clusterwatt.flight import bundle as flight_bundle
 from clusterwatt.flight.recorder import Recorder
-from clusterwatt.flight.replay import FlightCollector
-from clusterwatt.inventory import CATALOG, COLLECTORS, WORKLOADS
+from clusterwatt.inventory import CATALOG
 from clusterwatt.ledger.keeper import Keeper
 from clusterwatt.ledger.store import InUseError
 from clusterwatt.log import configure as configure_log
 from clusterwatt.meters.node import power_feeds
-from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml import bundle
 from clusterwatt.nvml.bundle import BundleError
 from clusterwatt.pipeline import Pipeline
 from clusterwatt.readings.agent import ConfigReload
 from clusterwatt.readings.base import Reading
-from clusterwatt.readings.gpu import GpuInfo
 from clusterwatt.readings.gpu_measured import DriverUp
 from clusterwatt.readings.snapshot import Snapshot
-from clusterwatt.readings.work import Job, JobPod
 from clusterwatt.source import Account, Source
-from clusterwatt.sysfs import Files
-from clusterwatt.training.collector import TrainingCollector
-from clusterwatt.training.writers import Process, hosts_of_work
+from clusterwatt.wanted import Known, replays_flight, wanted
 from clusterwatt.work import Work
-from clusterwatt.workloads.writer import ProcessLookup
 
 log = logging.getLogger("clusterwatt")
 
-AGENT_EVERY_S = 5.0
 ALIVE_WITHIN_TICKS = 10
 STOP_WITHIN_S = 5.0
 LEDGER_WITHIN_S = 2.0
@@ -82,8 +70,7 @@ class Agent:
         self.config = config
         self._reloaded_well = True
         self._dcgm: DcgmPage | None = None
-        self._gpu_names: frozenset[str] = frozenset()
-        self._hosts_of_work: Mapping[str, str] = {}
+        self._known = Known(lambda: None if self.driver is None else self.driver.pid)
         check_root(config.node.root)
         check_replay(config)
         price.check(config.feeds.price)
@@ -171,8 +158,7 @@ class Agent:
             self.recorder.freeze("by command")
 
     def _publish(self, snapshot: Snapshot) -> None:
-        self._gpu_names = frozenset(info.name for info in snapshot.readings.get(GpuInfo, ()))
-        self._hosts_of_work = hosts_of_work(snapshot.readings.get(JobPod, ()), snapshot.readings.get(Job, ()))
+        self._known.take(snapshot)
         self.site.publish(snapshot)
         if self.recorder is not None:
             self.recorder.add(snapshot)
@@ -204,7 +190,7 @@ class Agent:
     def _sources_for(self, config: Config) -> dict[str, tuple[object, Source]]:
         """Every source that the configuration wants: the one there is where it will do, else a new one."""
         sources: dict[str, tuple[object, Source]] = {}
-        for name, settings, make in self._wanted(config):
+        for name, settings, make in wanted(config, self._clock, self._known):
             identity = (config.node.root, settings)
             known = self._sources.get(name)
             if known is not None and known[0] == identity:
@@ -215,6 +201,7 @@ class Agent:
         return sources
 
     def _go_on_with(self, config: Config, sources: dict[str, tuple[object, Source]]) -> None:
+        self._known.simulates = bool(config.simulate.profile)
         self._build_driver(config)
         for name, (_, source) in self._sources.items():
             if name not in sources or sources[name][1] is not source:
@@ -240,69 +227,6 @@ class Agent:
         else:
             self.driver.reconfigure(settings, config.driver, config.node.gpus_expected)
 
-    def _wanted(self, config: Config) -> Iterator[tuple[str, CollectorSettings, Callable[[], Collector]]]:
-        """Name, settings and maker of every collector that is switched on."""
-        for section, entries in (
-            (config.collectors, COLLECTORS),
-            (config.workloads, WORKLOADS),
-        ):
-            for entry in entries:
-                settings: CollectorSettings = getattr(section, entry.name)
-                if settings.enabled:
-                    files = Files(config.node.root, self._clock)
-                    yield entry.name, settings, partial(entry.make, files, settings, self._clock)
-        yield from self._feeds(config)
-        yield from self._training(config)
-        if config.expose.node_exporter_names:
-            for extra in node_exporter.COLLECTORS:
-                files = Files(config.node.root, self._clock)
-                yield (
-                    extra.name,
-                    CollectorSettings(every_seconds=extra.every_seconds),
-                    partial(extra.make, files),
-                )
-        if replays_flight(config):
-            path = Path(config.simulate.replay_file)
-            yield "flight", CollectorSettings(), partial(FlightCollector, path, self._clock)
-        yield (
-            "agent",
-            CollectorSettings(every_seconds=AGENT_EVERY_S),
-            partial(self._agent_collector, config.node.root),
-        )
-
-    def _feeds(self, config: Config) -> Iterator[tuple[str, CollectorSettings, Callable[[], Collector]]]:
-        def simulates() -> bool:
-            return bool(self.config.simulate.profile)
-
-        grid, prices = config.feeds.grid, config.feeds.price
-        if grid.enabled:
-            yield "grid", grid, lambda: GridCollector(grid, self._clock, example=simulates)
-        if prices.enabled:
-            yield (
-                "price",
-                prices,
-                lambda: price.PriceCollector(
-                    prices, self._clock, lambda: self._gpu_names, node=platform.node(), example=simulates
-                ),
-            )
-
-    def _training(self, config: Config) -> Iterator[tuple[str, CollectorSettings, Callable[[], Collector]]]:
-        settings, root = config.training, config.node.root
-
-        def make() -> Collector:
-            find = ProcessLookup(Files(root, self._clock)).find
-
-            def process(pid: int) -> Process | None:
-                found = find(pid)
-                return None if found is None else Process(*found)
-
-            return TrainingCollector(
-                root, settings, self._clock, process=process, members=lambda: self._hosts_of_work
-            )
-
-        if settings.enabled and settings.directories:
-            yield "training", settings, make
-
     def _dcgm_page(self, config: Config) -> DcgmPage | None:
         """The page of dcgm-exporter's names, the one that there is when nothing of it changes."""
         settings = config.expose.dcgm
@@ -315,11 +239,6 @@ class Agent:
                 log.warning("%s", note)
             self._dcgm = DcgmPage(settings, wanted, platform.node())
         return self._dcgm
-
-    def _agent_collector(self, root: str) -> Collector:
-        return selfstats.AgentCollector(
-            lambda: None if self.driver is None else self.driver.pid, NodePids(root)
-        )
 
 
 def host_settings(config: Config) -> HostSettings:
@@ -363,12 +282,6 @@ def check_root(root: str) -> None:
             f"node.root {root}: {root.rstrip('/')}/proc/stat cannot be read ({error.strerror}); "
             "mount the host's root there, read-only, or leave node.root at /"
         ) from None
-
-
-def replays_flight(config: Config) -> bool:
-    """Whether a bundle of the flight recorder stands in for the driver."""
-    path = config.simulate.replay_file
-    return bool(path) and flight_bundle.is_flight(Path(path))
 
 
 def check_replay(config: Config) -> None:

@@ -44,6 +44,8 @@ from clusterwatt.meters import activity, deviation, node, peak, suspect, xid
 from clusterwatt.sysfs import Files
 from clusterwatt.training import collector as training
 from clusterwatt.workloads import slurm
+from clusterwatt.workloads.container import ContainerCollector
+from clusterwatt.workloads.kubernetes.collector import KubernetesCollector
 
 Metrics = tuple[Metric, ...]
 
@@ -83,10 +85,14 @@ COLLECTORS = (
     Entry("textfile", textfile.METRICS, textfile.TextfileCollector),
 )
 
-# Who holds which GPU; settings in `config.workloads`.
-WORKLOADS: tuple[Entry, ...] = (Entry("slurm", slurm.METRICS, slurm.SlurmCollector),)
+# Who holds which GPU; settings in `config.workloads`. Processes on GPUs are looked up as `wanted` says.
+WORKLOADS: tuple[Entry, ...] = (
+    Entry("slurm", (), slurm.SlurmCollector),
+    Entry("kubernetes", (), KubernetesCollector),
+    Entry("container", (), lambda files, _, clock: ContainerCollector(files, clock)),
+)
 
-# What energy is multiplied by; made in `app`, which knows the GPUs; settings in `config.feeds`.
+# What energy is multiplied by; made in `wanted`; settings in `config.feeds`.
 FEEDS: Metrics = (*grid.METRICS, *price.METRICS)
 
 # What the agent says of itself comes first: the limit of the page cuts at the end, and the counter of what

@@ -1,0 +1,153 @@
+"""Which sources a configuration wants, and how each is made."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from clusterwatt import selfstats
+from clusterwatt.clock import Clock
+from clusterwatt.collectors import Collector, node_exporter
+from clusterwatt.config.model import Collector as Settings
+from clusterwatt.config.model import Config
+from clusterwatt.feeds import price
+from clusterwatt.feeds.grid import GridCollector
+from clusterwatt.flight import bundle as flight_bundle
+from clusterwatt.flight.replay import FlightCollector
+from clusterwatt.inventory import COLLECTORS, WORKLOADS
+from clusterwatt.node_pids import NodePids
+from clusterwatt.readings.gpu import GpuInfo, GpuProcess
+from clusterwatt.readings.snapshot import Snapshot
+from clusterwatt.readings.work import Job, JobPod
+from clusterwatt.simulate.jobs import SimulatedJobs
+from clusterwatt.sysfs import Files
+from clusterwatt.training.collector import TrainingCollector
+from clusterwatt.training.writers import Process, hosts_of_work
+from clusterwatt.workloads.process import Listed, ProcessCollector, listed
+from clusterwatt.workloads.writer import ProcessLookup
+
+AGENT_EVERY_S = 5.0
+
+
+class Known:
+    """What sources may ask of the newest snapshot, on their own threads: each reference is replaced whole.
+
+    `driver_pid`: process id of the driver host, None while none runs.
+    """
+
+    def __init__(self, driver_pid: Callable[[], int | None]) -> None:
+        self.driver_pid = driver_pid
+        self.simulates = False
+        self.gpu_names: frozenset[str] = frozenset()
+        self.on_gpus: Listed = {}
+        self.hosts_of_work: Mapping[str, str] = {}
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Take the newest snapshot."""
+        self.gpu_names = frozenset(info.name for info in snapshot.of(GpuInfo))
+        self.on_gpus = listed(snapshot.of(GpuProcess))
+        self.hosts_of_work = hosts_of_work(snapshot.of(JobPod), snapshot.of(Job))
+
+
+class Wanted(NamedTuple):
+    """A source: its name, its settings, and how it is made."""
+
+    name: str
+    settings: Settings
+    make: Callable[[], Collector]
+
+
+def wanted(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
+    """Every source that is switched on."""
+
+    def files() -> Files:
+        return Files(config.node.root, clock)
+
+    for entry in COLLECTORS:
+        settings: Settings = getattr(config.collectors, entry.name)
+        if settings.enabled:
+            yield Wanted(entry.name, settings, partial(entry.make, files(), settings, clock))
+    yield from _of_work(config, clock, known)
+    yield from _feeds(config, clock, known)
+    yield from _training(config, clock, known)
+    if config.expose.node_exporter_names:
+        for extra in node_exporter.COLLECTORS:
+            settings = Settings(every_seconds=extra.every_seconds)
+            yield Wanted(extra.name, settings, partial(extra.make, files()))
+    if replays_flight(config):
+        path = Path(config.simulate.replay_file)
+        yield Wanted("flight", Settings(), partial(FlightCollector, path, clock))
+
+    def agent() -> Collector:
+        return selfstats.AgentCollector(known.driver_pid, NodePids(config.node.root))
+
+    yield Wanted("agent", Settings(every_seconds=AGENT_EVERY_S), agent)
+
+
+def replays_flight(config: Config) -> bool:
+    """Whether a bundle of the flight recorder stands in for the driver."""
+    path = config.simulate.replay_file
+    return bool(path) and flight_bundle.is_flight(Path(path))
+
+
+def _of_work(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
+    """Who holds which GPU. Nobody on this machine holds GPUs that were recorded on another."""
+    simulate = config.simulate
+    if simulate.label == "replay":
+        return
+    if simulate.profile and simulate.jobs:
+        yield Wanted("simulated_jobs", Settings(), partial(SimulatedJobs, simulate, clock))
+        return
+    for entry in WORKLOADS:
+        settings: Settings = getattr(config.workloads, entry.name)
+        if settings.enabled:
+            files = Files(config.node.root, clock)
+            yield Wanted(entry.name, settings, partial(entry.make, files, settings, clock))
+    process = config.workloads.process
+    if (
+        process.enabled and not simulate.profile
+    ):  # the processes of a simulated driver are not of this machine
+
+        def make() -> Collector:
+            return ProcessCollector(Files(config.node.root, clock), clock, lambda: known.on_gpus)
+
+        yield Wanted("process", process, make)
+
+
+def _feeds(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
+    """What energy is multiplied by."""
+
+    def simulates() -> bool:
+        return known.simulates
+
+    grid, prices = config.feeds.grid, config.feeds.price
+    if grid.enabled:
+        yield Wanted("grid", grid, lambda: GridCollector(grid, clock, example=simulates))
+    if prices.enabled:
+        yield Wanted(
+            "price",
+            prices,
+            lambda: price.PriceCollector(
+                prices, clock, lambda: known.gpu_names, node=platform.node(), example=simulates
+            ),
+        )
+
+
+def _training(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
+    """Event files of training runs."""
+    settings, root = config.training, config.node.root
+
+    def make() -> Collector:
+        find = ProcessLookup(Files(root, clock)).find
+
+        def process(pid: int) -> Process | None:
+            found = find(pid)
+            return None if found is None else Process(*found)
+
+        return TrainingCollector(root, settings, clock, process=process, members=lambda: known.hosts_of_work)
+
+    if settings.enabled and settings.directories:
+        yield Wanted("training", settings, make)
