@@ -190,6 +190,8 @@ class Site:
         """Stop listening, let answers that are on their way go out for two seconds, end all connections."""
         if self._report_socket is not None:
             await self._report_socket.stop()
+        if self._reception is not None:
+            self._reception.stop()
         if self._doorway is not None:
             self._doorway.close()
         if self._runner is not None:

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import logging
 import os
 import select
 import socket
@@ -29,10 +30,13 @@ from clusterwatt.expose import gate as gates
 from clusterwatt.expose.doorway import Doorway
 from clusterwatt.expose.exchanges import STOP_WITHIN_S, Exchanges
 from clusterwatt.expose.gate import Gate, GateLimits
+from clusterwatt.log import ChangeLog
 from clusterwatt.readings.agent import ConnectionsRefused
 from clusterwatt.training.intake import Sender, Verdict
 from clusterwatt.training.report import MAX_BODY_BYTES
 from clusterwatt.worker import Outcome, Worker
+
+log = logging.getLogger(__name__)
 
 PATH = "/api/v1/training"
 LOOK_WITHIN_S = 1.0
@@ -73,6 +77,7 @@ class Reception:
         self._sender_of = sender_of
         self._worker = Worker("report-senders", clock)
         self._turn = asyncio.Lock()
+        self._log = ChangeLog(log, clock)
         self._at_once = 0
 
     async def over_http(self, request: web.Request) -> web.Response:
@@ -98,8 +103,10 @@ class Reception:
             return _answer(why.status, why.fault)
         try:
             sender = await asyncio.wait_for(self._look(request), LOOK_WITHIN_S)
-        except (OSError, asyncio.TimeoutError):
+        except (OSError, asyncio.TimeoutError) as error:
+            self._log.bad("", "unknown", f"senders of reports cannot be told: {error or 'no answer in time'}")
             return _answer(503, "it cannot be told whose the process is; try again")
+        self._log.good("", "senders of reports can be told again")
         return _verdict(self._take(body, sender))
 
     def stop(self) -> None:
@@ -132,6 +139,7 @@ class ReportSocket:
     def __init__(self, path: str, mode: int, reception: Reception) -> None:
         self._path = path
         self._mode = mode
+        self._reception = reception
         self._app = web.Application(client_max_size=MAX_BODY_BYTES)
         self._app.router.add_post(PATH, reception.over_socket)
         self._runner: web.AppRunner | None = None
@@ -169,6 +177,7 @@ class ReportSocket:
             await self._runner.cleanup()
         if self._gate is not None:
             self._gate.close()
+        self._reception.stop()
 
 
 class _NotTaken(Exception):
