@@ -12,14 +12,14 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from clusterwatt import descriptors, sdnotify, selfstats
 from clusterwatt.clock import Clock, SystemClock
-from clusterwatt.config.model import Config, Ledger
+from clusterwatt.config.model import Config, Ledger, Training
 from clusterwatt.driver import holding
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
@@ -27,7 +27,9 @@ from clusterwatt.event_log import EventLog
 from clusterwatt.expose.dcgm.page import DcgmPage, counters
 from clusterwatt.expose.history import History
 from clusterwatt.expose.render import Renderer
+from clusterwatt.expose.senders import Senders
 from clusterwatt.expose.server import Site
+from clusterwatt.expose.training import Reception, ReportSocket
 from clusterwatt.feeds import price
 from clusterwatt.flight import bundle as flight_bundle
 from clusterwatt.flight.recorder import Recorder
@@ -44,6 +46,8 @@ from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu_measured import DriverUp
 from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.source import Account, Source
+from clusterwatt.training.intake import Intake
+from clusterwatt.training.reported import Mailbox
 from clusterwatt.wanted import Known, replays_flight, wanted
 from clusterwatt.work import Work
 
@@ -86,6 +90,7 @@ class Agent:
         self._own_folder: tempfile.TemporaryDirectory[str] | None = None
         keeper = self._keeper(config) if keeps_ledger else None
         self._work = Work(config, clock, boot_id(config.node.root), keeper)
+        receive(self.site, config.training, self._known.mailbox, lambda: self._work.job_of, clock)
         self.pipeline = Pipeline((), None, clock, self._publish, about_agent=self._about, work=self._work)
         self.pipeline.on_event(EventLog(clock))
         if self.recorder is not None:
@@ -104,6 +109,8 @@ class Agent:
         for name in ("http", "ledger", "recorder"):
             if getattr(config, name) != getattr(self.config, name):
                 log.warning("%s: changes take effect when the agent is restarted", name)
+        if config.training.api != self.config.training.api:
+            log.warning("training.api: changes take effect when the agent is restarted")
         rendered, sources = renderer(config), self._sources_for(config)
         # Nothing is refused from here on.
         configure_log(config.log.level, config.log.format)
@@ -239,6 +246,18 @@ class Agent:
                 log.warning("%s", note)
             self._dcgm = DcgmPage(settings, wanted, platform.node())
         return self._dcgm
+
+
+def receive(
+    site: Site, settings: Training, mailbox: Mailbox, job_of: Callable[[], Mapping[str, str]], clock: Clock
+) -> None:
+    """Have a site take the reports of training processes, where the configuration wants them."""
+    api = settings.api
+    if not settings.enabled or not (api.enabled or api.socket):
+        return
+    reception = Reception(Intake(mailbox, clock).take, Senders(job_of), clock)
+    at_socket = ReportSocket(api.socket, int(api.socket_mode, 8), reception) if api.socket else None
+    site.use_reports(reception if api.enabled else None, at_socket)
 
 
 def host_settings(config: Config) -> HostSettings:

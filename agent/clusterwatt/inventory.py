@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from clusterwatt import selfstats
-from clusterwatt.attribution import accounting, xid_jobs
+from clusterwatt.attribution import accounting, runs, xid_jobs
 from clusterwatt.catalog import Metric
 from clusterwatt.clock import Clock
 from clusterwatt.collectors import (
@@ -111,5 +111,6 @@ CATALOG: Metrics = (
     *xid_jobs.METRICS,
     *series.METRICS,
     *training.METRICS,
+    *runs.METRICS,
     *node.METRICS,
 )

@@ -25,6 +25,7 @@ from clusterwatt.readings.work import Job, JobPod
 from clusterwatt.simulate.jobs import SimulatedJobs
 from clusterwatt.sysfs import Files
 from clusterwatt.training.collector import TrainingCollector
+from clusterwatt.training.reported import Mailbox
 from clusterwatt.training.writers import Process, hosts_of_work
 from clusterwatt.workloads.process import Listed, ProcessCollector, listed
 from clusterwatt.workloads.writer import ProcessLookup
@@ -35,7 +36,7 @@ AGENT_EVERY_S = 5.0
 class Known:
     """What sources may ask of the newest snapshot, on their own threads: each reference is replaced whole.
 
-    `driver_pid`: process id of the driver host, None while none runs.
+    `driver_pid`: process id of the driver host, None while none runs. `mailbox`: what runs report.
     """
 
     def __init__(self, driver_pid: Callable[[], int | None]) -> None:
@@ -44,6 +45,7 @@ class Known:
         self.gpu_names: frozenset[str] = frozenset()
         self.on_gpus: Listed = {}
         self.hosts_of_work: Mapping[str, str] = {}
+        self.mailbox = Mailbox()
 
     def take(self, snapshot: Snapshot) -> None:
         """Take the newest snapshot."""
@@ -137,7 +139,7 @@ def _feeds(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
 
 
 def _training(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
-    """Event files of training runs."""
+    """Training runs, from their event files and their reports."""
     settings, root = config.training, config.node.root
 
     def make() -> Collector:
@@ -147,7 +149,14 @@ def _training(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
             found = find(pid)
             return None if found is None else Process(*found)
 
-        return TrainingCollector(root, settings, clock, process=process, members=lambda: known.hosts_of_work)
+        return TrainingCollector(
+            root,
+            settings,
+            clock,
+            process=process,
+            members=lambda: known.hosts_of_work,
+            mailbox=known.mailbox,
+        )
 
-    if settings.enabled and settings.directories:
+    if settings.enabled and (settings.directories or settings.api.enabled or settings.api.socket):
         yield Wanted("training", settings, make)
