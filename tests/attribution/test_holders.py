@@ -309,3 +309,15 @@ def test_a_number_that_goes_to_another_owner_goes_at_once() -> None:
     bench = Bench()
     bench.take(*on(1, A, "user/1000"))
     assert set(bench.take(*on(1, A, "user/2000"), now_s=1.0)) == {(A, "user/2000")}
+
+
+def test_a_simulation_speaks_for_every_source() -> None:
+    bench = Bench()
+    said = (Scheduler("slurm"), held_by("slurm/1", A), held_by("k8s/x", B, source="kubernetes"))
+    bench.take(sources={"simulated_jobs": False})
+    assert bench.holders.held_uuids is None
+    held = [set(bench.take(*said, sources={"simulated_jobs": True}))]
+    settled = bench.holders.holding.settled
+    held.append(set(bench.take(sources={"simulated_jobs": False})))
+    assert settled
+    assert held == [{(A, "slurm/1"), (B, "k8s/x")}] * 2

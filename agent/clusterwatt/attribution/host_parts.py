@@ -96,9 +96,9 @@ class HostParts:
         for energy in energies:
             if energy.component in PARTS:
                 key = (energy.component, energy.method)
-                grown = energy.energy_joules - self._totals.get(key, 0.0)
-                self._totals[key] = energy.energy_joules
-                self._pending[energy.component] += max(0.0, grown)
+                booked = self._totals.get(key, 0.0)
+                self._totals[key] = max(booked, energy.energy_joules)
+                self._pending[energy.component] += self._totals[key] - booked
 
     def _cpu_shares(
         self, parts: Parts, uses: Iterable[JobHostUse], holding: Holding, now_s: float

@@ -57,15 +57,16 @@ class Words:
     def take(self, parts: Parts, sources: Mapping[str, bool]) -> None:
         """Take what was said. `sources`: those that are switched on, and whether their newest pass is good.
 
-        What comes of a source that is not in `sources`, as from a simulation, is taken as it stands.
+        One that is none of `SOURCES`, as a simulation, speaks for all that are not in `sources`.
         """
         said = _by_source(parts)
         self._expected = frozenset(sources)
-        self._answered = {name for name in self._answered if name in sources}
+        self._answered &= self._expected
+        self._answered |= {name for name, good in sources.items() if good}
+        others_good = all(good for name, good in sources.items() if name not in SOURCES)
         for name in SOURCES:
-            if sources.get(name, True):
+            if sources.get(name, others_good):
                 self._words[name] = said.get(name, NOTHING)
-                self._answered.add(name)
 
     @property
     def any_answered(self) -> bool:
