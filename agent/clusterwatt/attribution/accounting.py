@@ -63,8 +63,9 @@ class Accounting:
         """Take a tick's readings, those of the meters among them; yield what attribution makes of it.
 
         `sources`: those of slurm, kubernetes, container, process that are switched on, or a simulation in
-        their place, and whether the newest pass of each is good and fresh. `every_s`: how often GPUs are read. Readings that are the same as in
-        the last call book nothing. A `Failure` for each device of a source that is not known.
+        their place, and whether the newest pass of each is good and fresh. `every_s`: how often GPUs are
+        read. Readings that are the same as in the last call book nothing. A `Failure` for each device of a
+        source that is not known.
         """
         yield from self._holders.take(parts, sources, now_s=now_s, user_label=self._user_label)
         holding = self._holders.holding
