@@ -28,12 +28,14 @@ from clusterwatt.nvml.errors import Refused
 from clusterwatt.nvml.pseudonyms import Pseudonyms
 from clusterwatt.nvml.session import Session
 from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu import GpuProcess
 from clusterwatt.readings.gpu_measured import DriverInfo, DriverUp
 from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.cards import CARDS
 from clusterwatt.simulate.faults import Faults
 from clusterwatt.simulate.gpu import simulated_uuid
 from clusterwatt.simulate.nvml import SimulatedLibrary, uninstall
+from clusterwatt.simulate.work import SlicedNode
 from clusterwatt.source import by_type
 from tests.clocks import FakeClock
 
@@ -262,6 +264,20 @@ def test_no_identity_is_in_a_bundle_unless_it_is_asked_for() -> None:
     pids = re.compile(r'"pid":(\d+)')
     assert set(pids.findall(text))
     assert not set(pids.findall(text)) & set(pids.findall(hidden))
+
+
+def test_what_processes_used_is_in_a_bundle_under_the_same_pseudonyms_as_their_lists() -> None:
+    work = SlicedNode(1, 1)
+    recording = Recording(gpus=1, work=work, pseudonyms=Pseudonyms())
+    used = [call for call in recording.bundle().calls if call.call == "nvmlDeviceGetProcessUtilization"]
+    assert used
+    pids = {process.pid for process in work.tenant(0).processes}
+    assert not pids & {
+        int(pid) for call in used for pid in re.findall(r'"pid":(\d+)', repr(msgspec.json.encode(call)))
+    }
+    frames, _ = replayed(recording.bundle())
+    found = {r.sm_ratio for r in frames[-1].devices[0].readings if isinstance(r, GpuProcess)}
+    assert found == {0.6, 0.2}
 
 
 def test_pseudonyms_are_stable_in_a_bundle_and_others_in_the_next() -> None:
