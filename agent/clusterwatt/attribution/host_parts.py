@@ -33,12 +33,13 @@ class HostBooking(msgspec.Struct, frozen=True):
 
 
 class Use:
-    """CPU seconds of one cgroup: how fast they run, by its own readings."""
+    """CPU seconds of one cgroup: how fast they run, by the times of its own readings."""
 
     def __init__(self) -> None:
         self._newest: JobHostUse | None = None
         self._then: tuple[float, float] | None = None  # seconds, time
         self._now: tuple[float, float] | None = None
+        self._rate = 0.0
 
     def take(self, use: JobHostUse, now_s: float) -> None:
         """Take what the source says; the same reading again is no news."""
@@ -48,12 +49,11 @@ class Use:
         self._then = self._then or self._now
 
     def rate(self) -> float:
-        """CPUs in use since it was asked last; none while it has not been read twice."""
-        if self._then is None or self._now is None:
-            return 0.0
-        seconds = self._now[1] - self._then[1]
-        used, self._then = self._now[0] - self._then[0], self._now
-        return max(0.0, used) / seconds if seconds > 0 else 0.0
+        """CPUs in use since it was asked last; as before while it has not been read again."""
+        if self._then is not None and self._now is not None and self._now[1] > self._then[1]:
+            self._rate = max(0.0, self._now[0] - self._then[0]) / (self._now[1] - self._then[1])
+            self._then = self._now
+        return self._rate
 
 
 class HostParts:
