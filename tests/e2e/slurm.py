@@ -184,8 +184,8 @@ def _started(folder: Path, gpus: int) -> Iterator[Slurm]:
         wait_for(process, log, (folder / "slurmctld.pid").exists, "slurmctld's pid file")
         # The daemon that runs jobs lies beside slurmd, and slurmd looks for it where Debian installs it.
         stepd = next(PACKAGE.glob("usr/sbin/slurmstepd*"), None) if unpacked else None
-        start("slurmd", "-D", *(() if stepd is None else ("-d", str(stepd))))
-        until(lambda: _state(slurm) == "idle", READY_S, f"the node is idle; {folder}/slurmd.out says more")
+        process, log = start("slurmd", "-D", *(() if stepd is None else ("-d", str(stepd))))
+        wait_for(process, log, lambda: _state(slurm) == "idle", "the node is idle")
         yield slurm
 
 

@@ -14,7 +14,8 @@ from clusterwatt.config.model import Slurm as Settings
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.work import Claim, Job, JobHostUse, JobMember, JobNodes, Scheduler, SlurmdPod
 from clusterwatt.sysfs import Files
-from clusterwatt.workloads.slurm import SlurmCollector, numbered
+from clusterwatt.workloads.slurm import SlurmCollector
+from clusterwatt.workloads.slurm_job import numbered
 from tests.clocks import FakeClock
 from tests.workloads.trees import BOOT_S, Tree
 

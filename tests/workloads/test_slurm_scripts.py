@@ -19,6 +19,7 @@ JOB = {
     "SLURM_JOB_UID": "1000",
     "SLURM_JOB_USER": "ada",
     "SLURM_JOB_PARTITION": "gpu",
+    "SLURM_JOB_NUM_NODES": "4",
     "SLURM_JOB_COMMENT": "clusterwatt-exempt",
     "SLURM_JOB_GPUS": "0,1",
     "CUDA_VISIBLE_DEVICES": "0,1",
@@ -83,7 +84,7 @@ def test_the_prolog_writes_what_the_agent_reads(host: Host) -> None:
     done = host.run("prolog")
     job = host.job()
     assert (job.job_id, job.uid, job.user, job.partition) == ("4242", "1000", "ada", "gpu")
-    assert job.comment == "clusterwatt-exempt"
+    assert (job.comment, job.nodes) == ("clusterwatt-exempt", "4")
     assert job.started_s is not None
     assert before_s <= job.started_s <= time.time()
     assert [path.name for path in host.jobs.iterdir()] == ["slurm-4242.gpu07"]

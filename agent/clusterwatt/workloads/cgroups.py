@@ -207,7 +207,7 @@ class Cgroups:
         for gone in self._known - found:
             self._memory.pop(gone.directory, None)
             self._files.forget(gone.directory + "/")
-            for controller in (*V1_CPU, "memory"):
+            for controller in (*V1_CPU, "memory", "devices"):
                 self._files.forget(f"{MOUNT}/{controller}{gone.path}/")
         self._known = found
 

@@ -36,6 +36,7 @@ class JobFile(msgspec.Struct, frozen=True):
     comment: str = ""
     array_job: str = ""
     array_task: str = ""
+    nodes: str = ""
     started_s: float | None = None
     gpus: tuple[str, ...] = ()
 
@@ -98,7 +99,7 @@ def parse(text: str, written_s: float) -> JobFile:
     if not all(DEVICE.fullmatch(gpu) for gpu in gpus):
         raise ValueError("gpus= holds what is neither a UUID nor minor:N or index:N")
     started = said.get("started", "")
-    texts = ("uid", "user", "account", "partition", "name", "comment", "array_job", "array_task")
+    texts = ("uid", "user", "account", "partition", "name", "comment", "array_job", "array_task", "nodes")
     return JobFile(
         job_id=said["job_id"],
         written_s=written_s,
