@@ -45,6 +45,7 @@ from clusterwatt.readings.agent import ConfigReload
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu_measured import DriverUp
 from clusterwatt.readings.snapshot import Snapshot
+from clusterwatt.report.receipt import Receipts
 from clusterwatt.source import Account, Source
 from clusterwatt.training.intake import Intake
 from clusterwatt.training.reported import Mailbox
@@ -187,7 +188,10 @@ class Agent:
         if config.simulate.label != "false" and settings.path == Ledger().path:
             self._own_folder = tempfile.TemporaryDirectory(prefix="clusterwatt-")
             settings = msgspec.structs.replace(settings, path=f"{self._own_folder.name}/ledger.db")
-        keeper = Keeper(settings, self._clock)
+        receipts = None
+        if settings.receipts_directory:
+            receipts = Receipts(Path(settings.receipts_directory), Path(settings.path), platform.node())
+        keeper = Keeper(settings, self._clock, on_ended=receipts)
         try:
             keeper.wait(LEDGER_WITHIN_S)
         except InUseError as error:

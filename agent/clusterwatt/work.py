@@ -12,6 +12,7 @@ from clusterwatt.config.model import Config
 from clusterwatt.ledger.keeper import Keeper
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu_measured import HardwareEvent
+from clusterwatt.readings.work import AccountMonth
 from clusterwatt.source import Account, ByType
 
 
@@ -26,6 +27,7 @@ class Work:
         self._xid_jobs = XidJobs()
         self._runs = Runs(config.training, clock)
         self._began = False
+        self._budgets: dict[tuple[str, str], float] = {}
 
     @property
     def held_uuids(self) -> frozenset[str] | None:
@@ -72,6 +74,7 @@ class Work:
         made.extend(self._xid_jobs.take(events, holding, now_s=now_s))
         batches = self._accounting.take_batches(wall_s)
         if self._keeper is not None:
+            self._use_budgets(self._keeper, parts.get(AccountMonth, ()))
             self._keeper.take(batches, holding.jobs)
             made.extend(self._keeper.readings())
         made.extend(list(self._runs.take(parts, made, holding.job_of, wall_s=wall_s, now_s=now_s)))
@@ -82,6 +85,13 @@ class Work:
         """Have what has gathered written."""
         if self._keeper is not None:
             self._keeper.stop(within_s)
+
+    def _use_budgets(self, keeper: Keeper, stated: Iterable[AccountMonth]) -> None:
+        """Hand on what the price book lets accounts spend, when that changes."""
+        budgets = {(one.account, one.currency): one.budget for one in stated if one.budget is not None}
+        if budgets != self._budgets:
+            self._budgets = budgets
+            keeper.use(budgets)
 
     def _begin(self) -> None:
         """Before anything is booked: go on from where the last agent's books ended."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone, tzinfo
+from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -49,14 +50,19 @@ class _Pruned(msgspec.Struct, frozen=True):
     more: bool
 
 
-_Answer = _Opened | _Written | _Pruned
+class _Told(msgspec.Struct, frozen=True):
+    pass
+
+
+_Answer = _Opened | _Written | _Pruned | _Told
 
 
 class Keeper:
     """Between the books and the page. To be used from one thread; only `wait` and `stop` wait for the disk.
 
     `zone`: name of the time zone in which months begin, empty for the node's own. `budgets`: what an account
-    may spend in a month, by account and currency.
+    may spend in a month, by account and currency. `on_ended`: called on the ledger's thread with the ids of
+    jobs whose end has been committed, with some more than once.
     """
 
     def __init__(
@@ -66,11 +72,14 @@ class Keeper:
         *,
         zone: str = "",
         budgets: Mapping[tuple[str, str], float] | None = None,
+        on_ended: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._zone: tzinfo | None = ZoneInfo(zone) if zone else None
         self._budgets = budgets or {}
+        self._on_ended = on_ended
+        self._ended: list[str] = []  # and not told yet
         self._store = Store(Path(settings.path), clock)
         self._worker = Worker("ledger", clock)
         self._log = ChangeLog(log, clock)
@@ -220,11 +229,19 @@ class Keeper:
             self._next_commit_s = now_s + self._settings.commit_seconds
         if payload is not None or wanted:
             self._start(lambda: _Written(self._store.commit(state, payload, wanted, self._month_of)))
+        elif self._ended:
+            self._start(partial(self._tell_ended, tuple(self._ended)))
+            self._ended = []
         elif now_s >= self._next_prune_s:
             live = frozenset(state.jobs)
             days, most = self._settings.retention_days, self._settings.max_bytes
             self._next_prune_s = now_s + PRUNE_EVERY_S
             self._start(lambda: _Pruned(self._store.prune(days, most, live)))
+
+    def _tell_ended(self, job_ids: Sequence[str]) -> _Told:
+        if self._on_ended is not None:
+            self._on_ended(job_ids)
+        return _Told()
 
     def _start(self, call: Callable[[], _Answer]) -> None:
         self._started_s = self._clock.monotonic_s()
@@ -261,12 +278,14 @@ class Keeper:
             self._show(answer.state)
         elif isinstance(answer, _Written):
             if self._in_flight is not None:
+                jobs = self._in_flight.jobs.values() if self._on_ended is not None else ()
+                self._ended += [record.job.job_id for record in jobs if record.ended_s is not None]
                 self._in_flight = None
                 self._log.good("bound", f"{self._settings.path}: nothing has to be put together any more")
                 self._coming = {entry: self._coming[entry] for entry, _ in gathering.entries(self._gathered)}
             self._unopened = True
             self._show(self._forget(answer.state, now_s))
-        elif answer.more:
+        elif isinstance(answer, _Pruned) and answer.more:
             self._next_prune_s = now_s
 
     def _take_failure(self, error: Exception | None, now_s: float) -> None:
