@@ -21,7 +21,7 @@ def test_the_end_is_told_once_it_is_committed(tmp_path: Path) -> None:
     def on_ended(job_ids: Sequence[str]) -> None:
         with reader(path) as books:
             rows = [books.job(job_id) for job_id in job_ids]
-        told.extend((row.key, row.record and row.record.ended_s) for row in rows if row is not None)
+        told.extend((row.key, row.record.ended_s) for row in rows if row and row.record)
 
     books = Keeper(Ledger(path=str(path)), clock, zone="UTC", on_ended=on_ended)
     books.wait(ANSWERS_S)
