@@ -90,6 +90,8 @@ class Api:
         host, port = parts.hostname or "", parts.port
         if parts.scheme == "https":
             trusted = ssl.create_default_context(cafile=self._address.ca_file or None)
+            # Python 3.13 asks for extensions that RFC 5280 demands and many clusters' certificates lack.
+            trusted.verify_flags &= ~ssl.VERIFY_X509_STRICT
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 host, port, timeout=self._deadline_s, context=trusted
             )
@@ -99,10 +101,10 @@ class Api:
             connection = http.client.HTTPConnection(host, port, timeout=self._deadline_s)
         try:
             connection.request("GET", parts.path.rstrip("/") + target, headers=headers)
-            response = connection.getresponse()
-            if response.status != http.client.OK:
-                raise ApiError(f"HTTP status {response.status} for {target}", response.status)
-            return _body(response, lambda: self._clock.monotonic_s() > until_s)
+            with connection.getresponse() as response:
+                if response.status != http.client.OK:
+                    raise ApiError(f"HTTP status {response.status} for {target}", response.status)
+                return _body(response, lambda: self._clock.monotonic_s() > until_s)
         except TimeoutError:
             text = f"no answer from {self.url} within {self._deadline_s:g} s"
             raise TimeoutError(errno.ETIMEDOUT, text) from None

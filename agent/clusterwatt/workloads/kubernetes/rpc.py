@@ -39,7 +39,7 @@ def call(path: str, method: str, clock: Clock, *, deadline_s: float, max_bytes: 
     Raises OSError: TimeoutError after the deadline, RpcError for any answer but a good one. Raises
     ImportError when h2 is not installed.
     """
-    exchange = _Exchange(method, deadline_s, max_bytes)
+    exchange = _Exchange(method, max_bytes)
     until_s = clock.monotonic_s() + deadline_s
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
@@ -65,7 +65,7 @@ def call(path: str, method: str, clock: Clock, *, deadline_s: float, max_bytes: 
 class _Exchange:
     """One request and its answer, without the socket."""
 
-    def __init__(self, method: str, deadline_s: float, max_bytes: int) -> None:
+    def __init__(self, method: str, max_bytes: int) -> None:
         from h2.config import H2Configuration
         from h2.connection import H2Connection
         from h2.settings import SettingCodes
@@ -88,7 +88,6 @@ class _Exchange:
             (":authority", "localhost"),
             ("te", "trailers"),
             ("content-type", "application/grpc"),
-            ("grpc-timeout", f"{max(1, round(deadline_s * 1000))}m"),
         ]
         self._connection.send_headers(self._stream, headers)
         self._connection.send_data(self._stream, bytes(PREFIX_BYTES), end_stream=True)
