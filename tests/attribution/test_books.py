@@ -186,6 +186,16 @@ def test_a_signal_that_was_away_does_not_put_its_past_into_one_second() -> None:
     assert node.sums("observed_seconds") == {JOB: 4.0}
 
 
+def test_an_activity_counter_that_begins_anew_makes_nobody_idle() -> None:
+    node = Node()
+    node.jobs(held_by(JOB, A))
+    node.ticks(100)
+    node.active[A] = 0.0
+    node.ticks(70)
+    assert states(node)["idle"] == 0.0
+    assert node.sums("activity_seconds") == {JOB: pytest.approx(99.0 + 69.0)}
+
+
 def test_tensor_seconds_are_known_apart_from_activity() -> None:
     node = Node()
     node.tensor[A] = 0.25

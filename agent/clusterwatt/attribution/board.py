@@ -166,7 +166,7 @@ class BoardBook:
             self._watches.pop(uuid, None)
             return FREE
         watch = self._watches.setdefault(uuid, IdleWatch())
-        activity_s = seen.activity.get(uuid) if seen.settled else None
+        activity_s = seen.activity.get(uuid) if known else None
         return watch.state(self._seen_s, activity_s, frozenset(each.job_id for each in held), rule)
 
     def _across_gap(self, seen: Seen, read_s: float, joules: float | None) -> Iterator[Booking]:
