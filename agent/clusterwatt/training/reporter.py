@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 log = logging.getLogger("clusterwatt.training")
 
-DEFAULT_ADDRESS = "unix:/run/clusterwatt/training.sock"
+DEFAULT_ADDRESS = "unix:/run/clusterwatt/training/agent.sock"
 PATH = "/api/v1/training"
 ADDRESS_VARIABLE = "CLUSTERWATT_REPORT_TO"
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
