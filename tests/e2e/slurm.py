@@ -64,8 +64,8 @@ CGROUP_CONF = "CgroupPlugin={plugin}\nConstrainDevices=no\nConstrainRAMSpace=no\
 V2_WITHOUT_SYSTEMD = "IgnoreSystemd=yes\n"
 HOOK = """\
 #!/bin/sh
-export CLUSTERWATT_JOB_FILES='{folder}/jobs' CLUSTERWATT_RECEIPTS='{folder}/receipts'
-export CLUSTERWATT_COMMAND='{folder}/clusterwatt' CLUSTERWATT_RECEIPT_SECONDS=20
+export CW_JOB_FILES='{folder}/jobs' CW_RECEIPTS='{folder}/receipts'
+export CW_COMMAND='{folder}/clusterwatt' CW_RECEIPT_SECONDS=20
 exec /bin/sh '{script}' >>"{folder}/{name}-$SLURM_JOB_ID.out" 2>>'{folder}/{name}.err'
 """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +16,20 @@ from clusterwatt.readings.work import Claim, Job, Scheduler
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.slurm import SlurmCollector
 from tests.e2e import slurm
-from tests.e2e.servers import until
+from tests.e2e.page import Page
+from tests.e2e.servers import Server, agent, until
 from tests.e2e.slurm import Slurm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 SEEN_S = 20.0
+
+
+BUSY, IDLE, FREE = (
+    6,
+    1,
+    1,
+)  # of eight simulated GPUs: those that compute, and those that hold memory or nothing
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +119,94 @@ def test_g38_tasks_of_an_array_are_jobs_of_their_own(cluster: Slurm) -> None:
     assert sorted(seen.values()) == ["2", "3"]
     assert {job_id.removeprefix("slurm/") for job_id in seen} == set(cluster.jobs())
     cluster.cancel(*cluster.jobs())
+
+
+@contextlib.contextmanager
+def watching(cluster: Slurm, folder: Path) -> Iterator[Server]:
+    """The agent, with simulated GPUs that are held by the jobs of a real Slurm."""
+    settings = (
+        "simulate.jobs=false",
+        f"workloads.slurm.job_files={cluster.job_files}",
+        f"ledger.path={folder}/ledger.db",
+        "ledger.commit_seconds=0.5",
+        "meters.idle_window_seconds=2",
+    )
+    arguments = [argument for setting in settings for argument in ("--set", setting)]
+    with agent(folder, "--simulate", "h100", *arguments) as server:
+        yield server
+
+
+def totals(page: Page, job: str) -> dict[str, float] | None:
+    """What a job has used by the page; None before all of it is more than 0."""
+    job_id = f"slurm/{job}"
+    found = {
+        "gpu_seconds": page.value("clusterwatt_job_gpu_seconds_total", job_id=job_id),
+        "joules": sum(
+            page.by("method", "clusterwatt_job_energy_joules_total", job_id=job_id, component="gpu").values()
+        ),
+        "grams": page.value("clusterwatt_job_carbon_grams_total", job_id=job_id),
+        "cost": page.value("clusterwatt_job_cost_total", job_id=job_id, kind="gpu"),
+    }
+    return {name: value for name, value in found.items() if value} if all(found.values()) else None
+
+
+def over(page: Page, *jobs: str) -> bool:
+    """Whether the page says of all these jobs that they have ended."""
+    ended = page.by("job_id", "clusterwatt_job_end_timestamp_seconds")
+    return {f"slurm/{job}" for job in jobs} <= ended.keys()
+
+
+def test_jobs_are_charged_over_a_restart_and_the_epilog_prints_the_receipt(
+    cluster: Slurm, tmp_path: Path
+) -> None:
+    cluster.command_file.write_text(
+        f"#!/bin/sh\nexec '{sys.executable}' -m clusterwatt \"$@\" --set ledger.path='{tmp_path}/ledger.db'\n"
+    )
+    cluster.command_file.chmod(0o755)
+    busy = cluster.submit("sleep 600", f"--gres=gpu:{BUSY}", "--job-name=busy")
+    until(lambda: cluster.jobs().get(busy) == "RUNNING", SEEN_S, "the job runs")
+    holder = cluster.hold(f"--gres=gpu:{IDLE}")
+
+    def both(server: Server) -> dict[str, dict[str, float]] | None:
+        page = server.page()
+        found = {job: totals(page, job) for job in (busy, holder)}
+        return {job: used for job, used in found.items() if used} if all(found.values()) else None
+
+    with watching(cluster, tmp_path) as server:
+        held = until(lambda: server.page().by("gpu", "clusterwatt_gpu_allocated"), SEEN_S, "GPUs are held")
+        assert held == {str(gpu): 1.0 for gpu in range(BUSY + IDLE)}
+        until(lambda: both(server), SEEN_S, "both jobs have totals")
+        until(
+            lambda: server.page().value("clusterwatt_job_idle_gpu_seconds_total", job_id=f"slurm/{holder}"),
+            SEEN_S,
+            "the job that holds a GPU and runs nothing is idle",
+        )
+        page = server.page()
+        before = {job: totals(page, job) for job in (busy, holder)}
+        assert page.value("clusterwatt_job_idle_gpu_seconds_total", job_id=f"slurm/{busy}") == 0
+        assert page.value("clusterwatt_job_idle_cost_total", job_id=f"slurm/{holder}") or 0 > 0
+        assert page.value("clusterwatt_scheduler_gpus_allocated", scheduler="slurm") == BUSY + IDLE
+        states = page.by("state", "clusterwatt_gpu_state_seconds_total", gpu=str(BUSY + IDLE))
+        assert states["active"] == states["idle"] == 0 < states["free"]
+        assert page.by("name", "clusterwatt_job_info", job_id=f"slurm/{busy}") == {"busy": 1.0}
+
+    with watching(cluster, tmp_path) as server:
+        first = until(lambda: both(server), SEEN_S, "both jobs have totals again")
+        for job, used in first.items():
+            earlier = before[job]
+            assert earlier is not None
+            assert all(used[name] >= value for name, value in earlier.items()), (used, earlier)
+        until(
+            lambda: (found := both(server)) and found[busy]["joules"] > first[busy]["joules"], SEEN_S, "more"
+        )
+        cluster.cancel(busy, holder)
+        until(lambda: over(server.page(), busy, holder), SEEN_S, "both jobs are over")
+        last = both(server)
+        assert last is not None
+        assert not server.page().by("gpu", "clusterwatt_gpu_allocated")
+        until(lambda: cluster.said_by_epilog(busy) and cluster.said_by_epilog(holder), SEEN_S, "both epilogs")
+        for job, gpus in ((busy, BUSY), (holder, IDLE)):
+            receipt = cluster.said_by_epilog(job)
+            assert f"slurm/{job}" in receipt
+            assert f"{gpus} x NVIDIA H100" in receipt
+            assert "kWh" in receipt

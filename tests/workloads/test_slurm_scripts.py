@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -52,10 +53,10 @@ class Host:
     def run(self, script: str, *, within_s: float = 10, **changes: str) -> subprocess.CompletedProcess[str]:
         """Run it with nothing else in its environment; it must always end well."""
         places = {
-            "CLUSTERWATT_JOB_FILES": str(self.jobs),
-            "CLUSTERWATT_RECEIPTS": str(self.receipts),
-            "CLUSTERWATT_CARDS": str(self._cards),
-            "CLUSTERWATT_COMMAND": "/nowhere/clusterwatt",
+            "CW_JOB_FILES": str(self.jobs),
+            "CW_RECEIPTS": str(self.receipts),
+            "CW_CARDS": str(self._cards),
+            "CW_COMMAND": "/nowhere/clusterwatt",
         }
         done = subprocess.run(
             ["/bin/sh", SCRIPTS / script],
@@ -97,7 +98,7 @@ def test_g23_gpus_are_named_by_the_uuid_of_their_minor_number(host: Host) -> Non
 
 
 def test_gpus_are_named_by_the_order_of_the_driver_where_slurm_counts_so(host: Host) -> None:
-    host.run("prolog", SLURM_JOB_GPUS="0,2", CLUSTERWATT_GPU_NUMBERS="index")
+    host.run("prolog", SLURM_JOB_GPUS="0,2", CW_GPU_NUMBERS="index")
     assert host.job().gpus == ("GPU-aaaa", "GPU-cccc")
 
 
@@ -175,6 +176,8 @@ def test_the_epilog_removes_the_file_and_prints_the_agents_receipt(host: Host) -
     host.run("prolog")
     host.receipts.mkdir()
     (host.receipts / "slurm-4242.txt").write_text("job slurm/4242\nenergy 1.2 kWh\n\n")
+    later_s = time.time() + 10
+    os.utime(host.receipts / "slurm-4242.txt", (later_s, later_s))
     assert host.run("epilog").stdout == "job slurm/4242\nenergy 1.2 kWh\n"
     assert list(host.jobs.iterdir()) == []
     assert host.run("epilog").stdout.startswith("job slurm/4242")  # again, without complaint
@@ -189,13 +192,23 @@ def command(folder: Path, script: str) -> str:
 
 def test_before_there_is_a_receipt_the_ledger_is_asked(host: Host, tmp_path: Path) -> None:
     asked = command(tmp_path, 'echo "receipt for $*"')
-    done = host.run("epilog", CLUSTERWATT_COMMAND=asked)
+    done = host.run("epilog", CW_COMMAND=asked)
     assert done.stdout == "receipt for job slurm/4242 --format receipt\n"
+
+
+def test_a_receipt_from_before_the_job_was_requeued_is_not_printed(host: Host, tmp_path: Path) -> None:
+    host.receipts.mkdir()
+    (host.receipts / "slurm-4242.txt").write_text("of the first run\n")
+    earlier_s = time.time() - 10
+    os.utime(host.receipts / "slurm-4242.txt", (earlier_s, earlier_s))
+    host.run("prolog")
+    asked = command(tmp_path, "echo of both runs")
+    assert host.run("epilog", CW_COMMAND=asked).stdout == "of both runs\n"
 
 
 def test_a_command_that_hangs_is_cut_off(host: Host, tmp_path: Path) -> None:
     hangs = command(tmp_path, "exec sleep 60")
-    done = host.run("epilog", CLUSTERWATT_COMMAND=hangs, CLUSTERWATT_RECEIPT_SECONDS="0.2", within_s=8)
+    done = host.run("epilog", CW_COMMAND=hangs, CW_RECEIPT_SECONDS="0.2", within_s=8)
     assert done.stdout == ""
     assert "no receipt" in done.stderr
 
