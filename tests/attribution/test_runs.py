@@ -107,6 +107,13 @@ def test_the_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         assert "its job may have GPUs on other nodes" in caplog.text
 
 
+def test_of_runs_that_are_no_more_nothing_is_kept() -> None:
+    node = Node(any=ModelSettings(flops_per_token=1e10))
+    for number in range(100):
+        node.tick(TrainingProgress(f"junk{number}", JOB, tokens_total=1.0, last_event_timestamp_seconds=T0))
+    assert [len(kept) for kept in (node.runs._rates, node.runs._logs, node.runs._asked)] == [1, 1, 0]
+
+
 def test_more_than_one_is_flagged_and_not_cut(caplog: pytest.LogCaptureFixture) -> None:
     node = Node()
     readings = node.tick(NOW, msgspec.structs.replace(MODEL, flops_per_token=4.844e11), made=held())

@@ -225,6 +225,16 @@ def test_a_silent_run_is_forgotten() -> None:
     assert node.readings() == []
 
 
+def test_who_makes_up_names_takes_the_room_of_nobody_else() -> None:
+    node = Node(Settings(max_runs=40))
+    for number in range(100):
+        node.report(report(f"junk{number}", time_s=T0 + number), owner="slurm/666")
+    readings = node.report(report("a"), owner="slurm/1")
+    names = [reading.run for reading in of(TrainingRun, readings)]
+    assert names == [*(f"junk{number}" for number in range(68, 100)), "a"]
+    assert of(Failure, readings) == []
+
+
 def test_runs_are_bounded() -> None:
     node = Node(Settings(max_runs=2))
     readings = node.report(*(report(run) for run in "abc"))

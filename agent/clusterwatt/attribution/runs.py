@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -107,7 +107,8 @@ class Runs:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._models = Models(settings.models)
-        self._log = ChangeLog(log, clock)
+        self._clock = clock
+        self._logs: dict[Key, ChangeLog] = {}
         self._rates: dict[Key, TokenRate] = {}
         self._activity = TensorActivity()
         self._since_checkpoint = SinceCheckpoint()
@@ -129,9 +130,7 @@ class Runs:
         for readings in told.values():
             yield from readings
         yield from progress.values()
-        for key in self._rates.keys() - progress.keys():
-            del self._rates[key]
-        self._asked &= progress.keys()
+        self._forget(progress.keys())
         if not progress:
             return
         models = {(model.run, model.job_id): model for model in told.get(TrainingModel, ())}
@@ -142,6 +141,13 @@ class Runs:
         for key, now in progress.items():
             yield from self._efficiency(now, models.get(key), gpus.get(now.job_id, {}), nodes.get(now.job_id))
         yield from self._since_checkpoint.measure(progress, _used(made))
+
+    def _forget(self, keys: Collection[Key]) -> None:
+        """Keep nothing of runs that are no more: whoever reports makes up their names."""
+        for kept in (self._rates, self._logs):
+            for key in kept.keys() - keys:
+                del kept[key]
+        self._asked.intersection_update(keys)
 
     def _with_rate(self, progress: TrainingProgress, wall_s: float) -> TrainingProgress:
         """With the rate that follows from the tokens, where none is logged."""
@@ -173,14 +179,15 @@ class Runs:
     def _tell(self, key: Key, ratio: float | None, missing: str, *, asked_for: bool) -> None:
         """Say why there is none, or that it cannot be right; to who has not asked for it, once and calmly."""
         name = f"run {key[0]}"
+        changes = self._logs.setdefault(key, ChangeLog(log, self._clock))
         if ratio is not None and ratio > 1:
             message = "%s: model FLOP utilisation is %.2f: parameters, precision or GPUs are stated wrongly"
-            self._log.bad("/".join(key), "over 1", message % (name, ratio))
+            changes.bad("mfu", "over 1", message % (name, ratio))
         elif not missing:
-            self._log.good("/".join(key), f"{name}: has a model FLOP utilisation")
+            changes.good("mfu", f"{name}: has a model FLOP utilisation")
         elif asked_for:
             reason = f"{name}: no model FLOP utilisation: {REMEDIES[missing]}"
-            self._log.bad("/".join(key), missing, reason)
+            changes.bad("mfu", missing, reason)
         elif key not in self._asked:
             self._asked.add(key)
             log.info("%s: no model FLOP utilisation: %s", name, REMEDIES[missing])

@@ -10,6 +10,7 @@ from clusterwatt.expose.history import Curves, gpu_power_watts
 from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.readings.training import (
     TrainingEfficiency,
+    TrainingMfuMissing,
     TrainingNonfinite,
     TrainingPhase,
     TrainingProgress,
@@ -25,6 +26,16 @@ from clusterwatt.readings.work import (
     JobIdleCost,
     JobInfo,
     JobTimes,
+)
+
+OfRun = (
+    TrainingRun
+    | TrainingProgress
+    | TrainingQuality
+    | TrainingPhase
+    | TrainingEfficiency
+    | TrainingMfuMissing
+    | TrainingNonfinite
 )
 
 STATES = ("active", "idle", "free")
@@ -75,7 +86,10 @@ class JobView(msgspec.Struct, frozen=True):
 
 
 class RunView(msgspec.Struct, frozen=True):
-    """A training run; `nonfinite` names what has been NaN or infinite."""
+    """A training run; `nonfinite` names what has been NaN or infinite.
+
+    `mfu_missing`: what there is no model FLOP utilisation for want of; empty where there is one.
+    """
 
     run: str
     job_id: str
@@ -86,6 +100,7 @@ class RunView(msgspec.Struct, frozen=True):
     eval_loss: float | None
     tokens_per_second: float | None
     mfu_ratio: float | None
+    mfu_missing: str
     silent_seconds: float | None
     nonfinite: tuple[str, ...]
 
@@ -193,27 +208,35 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 def runs(snapshot: Snapshot) -> Iterator[RunView]:
     """Every training run that this node exports."""
-    progress = {reading.run: reading for reading in snapshot.of(TrainingProgress)}
-    losses = {(reading.run, reading.split): reading.loss for reading in snapshot.of(TrainingQuality)}
-    phases = {reading.run: reading.phase for reading in snapshot.of(TrainingPhase) if reading.current}
-    mfu = {reading.run: reading.mfu_ratio for reading in snapshot.of(TrainingEfficiency)}
-    bad: dict[str, list[str]] = {}
+    progress = {_key(reading): reading for reading in snapshot.of(TrainingProgress)}
+    losses = {(_key(reading), reading.split): reading.loss for reading in snapshot.of(TrainingQuality)}
+    phases = {_key(reading): reading.phase for reading in snapshot.of(TrainingPhase) if reading.current}
+    mfu = {_key(reading): reading.mfu_ratio for reading in snapshot.of(TrainingEfficiency)}
+    missing = {_key(reading): reading.missing for reading in snapshot.of(TrainingMfuMissing)}
+    bad: dict[tuple[str, str], list[str]] = {}
     for reading in snapshot.of(TrainingNonfinite):
         if reading.nonfinite:
-            bad.setdefault(reading.run, []).append(reading.tag)
+            bad.setdefault(_key(reading), []).append(reading.tag)
     for run in snapshot.of(TrainingRun):
-        now = progress.get(run.run, TrainingProgress(run.run, run.job_id))
+        key = _key(run)
+        now = progress.get(key, TrainingProgress(run.run, run.job_id))
         last_s = now.last_event_timestamp_seconds
         yield RunView(
             run=run.run,
             job_id=run.job_id,
             framework=run.framework,
-            phase=phases.get(run.run, ""),
+            phase=phases.get(key, ""),
             step=now.step,
-            loss=losses.get((run.run, "train")),
-            eval_loss=losses.get((run.run, "eval")),
+            loss=losses.get((key, "train")),
+            eval_loss=losses.get((key, "eval")),
             tokens_per_second=now.tokens_per_second,
-            mfu_ratio=mfu.get(run.run),
+            mfu_ratio=mfu.get(key),
+            mfu_missing=missing.get(key, ""),
             silent_seconds=max(0.0, snapshot.wall_s - last_s) if last_s is not None else None,
-            nonfinite=tuple(bad.get(run.run, ())),
+            nonfinite=tuple(bad.get(key, ())),
         )
+
+
+def _key(reading: OfRun) -> tuple[str, str]:
+    """Two jobs may have runs of one name."""
+    return reading.run, reading.job_id

@@ -1,9 +1,9 @@
 """Runs that report of themselves, beside those whose files are followed, and as one with these.
 
 Reports come in on the thread of the event loop and wait in a mailbox until the collector's next pass. One for
-a run whose files are followed, and whose owner is the same or not known, goes to that run: a process may write
-TensorBoard files and report its phases. Any other is for a run of its own, told from one of the same name by
-its owner.
+a run whose files are followed, and whose owner is the same or not known, goes to that run: a process may
+write TensorBoard files and report its phases. Any other is for a run of its own, told from one of the same
+name by its owner.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from clusterwatt.training.report import PHASES, Report
 from clusterwatt.training.state import RunState
 from clusterwatt.training.tags import Tags
 
+MAX_OF_OWNER = 32  # runs: a process that makes up names must not take the room of others
 MAX_WAITING = 8_192  # scalars and reports in the mailbox: a few MiB
 
 BY_RUN = ("run", "job_id")
@@ -86,7 +87,7 @@ class ReportedRuns:
             run = self._runs.get(key)
             if state is not None:
                 run = run or self._runs.pop((report.run, owner), None)  # alone until its files were found
-            if run is None and len(self._runs) >= self._settings.max_runs:
+            if run is None and not self._make_room(owner):
                 left_out = True
                 continue
             run = self._runs[key] = run or _Reported(_new(report.run, owner))
@@ -102,6 +103,13 @@ class ReportedRuns:
             if followed.get(run.state.run) is not run.state:
                 yield from run.state.readings()
             yield from run.readings()
+
+    def _make_room(self, owner: str) -> bool:
+        """Whether there is room for one more run of an owner; one who has many gives up the most silent."""
+        own = [key for key in self._runs if key[1] == owner]
+        if len(own) >= MAX_OF_OWNER:
+            del self._runs[min(own, key=lambda key: self._runs[key].last_s)]
+        return len(self._runs) < self._settings.max_runs
 
     def _forget(self, followed: Mapping[str, RunState]) -> None:
         now_s = self._clock.wall_s()
