@@ -201,8 +201,8 @@ class Agent:
     def _sources_for(self, config: Config) -> dict[str, tuple[object, Source]]:
         """Every source that the configuration wants: the one there is where it will do, else a new one."""
         sources: dict[str, tuple[object, Source]] = {}
-        for name, settings, make in wanted(config, self._clock, self._known):
-            identity = (config.node.root, settings)
+        for name, settings, make, also in wanted(config, self._clock, self._known):
+            identity = (config.node.root, settings, also)
             known = self._sources.get(name)
             if known is not None and known[0] == identity:
                 sources[name] = known

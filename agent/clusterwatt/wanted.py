@@ -55,11 +55,12 @@ class Known:
 
 
 class Wanted(NamedTuple):
-    """A source: its name, its settings, and how it is made."""
+    """A source: its name, its settings, how it is made, and what else it is made of."""
 
     name: str
     settings: Settings
     make: Callable[[], Collector]
+    also: object = None
 
 
 def wanted(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
@@ -101,7 +102,7 @@ def _of_work(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
     if simulate.label == "replay":
         return
     if simulate.profile and simulate.jobs:
-        yield Wanted("simulated_jobs", Settings(), partial(SimulatedJobs, simulate, clock))
+        yield Wanted("simulated_jobs", Settings(), partial(SimulatedJobs, simulate, clock), simulate)
         return
     for entry in WORKLOADS:
         settings: Settings = getattr(config.workloads, entry.name)
