@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from clusterwatt.config import schema
 from clusterwatt.config.load import load
-from clusterwatt.config.model import Config, Ledger
+from clusterwatt.config.model import Config
 from clusterwatt.config.write import reference, to_yaml
 
 DEPLOYED = Path(__file__).parents[2] / "deploy" / "clusterwatt.yaml"
@@ -54,13 +56,24 @@ def test_the_reference_changes_nothing(tmp_path: Path) -> None:
     assert loaded.sources == {}
 
 
-def test_the_reference_states_every_default(tmp_path: Path) -> None:
+def flat(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a tree with its dotted path."""
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def test_the_reference_states_every_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clusterwatt.config.model.SYSTEM_STATE_FOLDER", Path("/var/lib/clusterwatt"))
     path = tmp_path / "clusterwatt.yaml"
     path.write_text(re.sub(r"^( *)#(?=\w+:)", r"\1", reference(), flags=re.MULTILINE))
     loaded = load(path, {}, [])
-    assert loaded.config == Config(ledger=Ledger(path="/var/lib/clusterwatt/ledger.db"))
+    assert loaded.config == Config()
     settings = {".".join(path) for path, kind in schema.paths(schema.root()) if not schema.names(kind)}
-    assert set(loaded.sources) == settings - {"limits.families"}  # no names by default
+    held_by_name = {path for path, value in flat(msgspec.to_builtins(Config())) if value == {}}
+    assert set(loaded.sources) == settings - held_by_name  # no names by default
 
 
 def test_the_deployed_file_is_the_reference() -> None:

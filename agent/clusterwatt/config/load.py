@@ -271,4 +271,4 @@ def _unknown(name: str, known: Collection[str]) -> str:
         meant = elsewhere[0] if len(elsewhere) == 1 else ""
     if meant:
         return f"unknown; did you mean {meant}?"
-    return f"unknown; known here: {', '.join(known)}" if 0 < len(known) <= 20 else "unknown"
+    return f"unknown; known here: {', '.join(known)}" if 0 < len(known) <= 30 else "unknown"
