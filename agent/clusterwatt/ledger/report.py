@@ -15,8 +15,9 @@ hours: a month with a hundred thousand jobs is read in less than a second.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +34,7 @@ RUNS_WITHIN_S = 600.0  # of the last commit: a job that was seen then, and whose
 By = Literal["job", "user", "account", "namespace"]
 
 
-class Cost(msgspec.Struct, frozen=True):
+class Cost(msgspec.Struct, frozen=True, gc=False):
     """Money in one currency. None: nothing of the kind has a price. `idle` is part of the two others."""
 
     energy: float | None
@@ -41,7 +42,7 @@ class Cost(msgspec.Struct, frozen=True):
     idle: float | None
 
 
-class UsageRow(msgspec.Struct, frozen=True):
+class UsageRow(msgspec.Struct, frozen=True, gc=False):  # a hundred thousand, and no cycles among them
     """What one job, or all jobs of one user, account or namespace used in a period.
 
     `key`: what the rows are grouped by. `jobs`: how many there are in it. `totals`: seconds, joules and
@@ -96,26 +97,24 @@ class Reader:
         """What jobs used from `from_s` to `to_s` (Unix time); most GPU seconds first, then by key."""
         period = {"from_s": math.floor(from_s / HOUR_S) * HOUR_S, "to_s": to_s, "nobody": 0}
         if by == "job":
-            found = self._connection.execute(
-                f"{PART} SELECT {IDENTITY}, part.currency, {PART_COLUMNS} "
+            whole = self._connection.execute(
+                f"SELECT {IDENTITY}, part.currency, {PART_COLUMNS} "
+                f"FROM job CROSS JOIN total part ON part.job = job.number WHERE {WHOLE}",
+                period,
+            )
+            cut = self._connection.execute(
+                f"WITH part AS ({FROM_HOURS}) SELECT {IDENTITY}, part.currency, {PART_COLUMNS} "
                 "FROM part JOIN job ON job.number = part.job",
                 period,
             )
-            rows = _by_job(found)
+            rows = _by_job(itertools.chain(whole, cut))
         else:
             found = self._connection.execute(
                 f"{PART} SELECT {GROUPS[by]}, part.currency, COUNT(DISTINCT part.job), {SUMS} "
                 "FROM part JOIN job ON job.number = part.job GROUP BY 1, 2",
                 period,
             )
-            jobs = dict(
-                self._connection.execute(
-                    f"{PART} SELECT {GROUPS[by]}, COUNT(DISTINCT part.job) "
-                    "FROM part JOIN job ON job.number = part.job GROUP BY 1",
-                    period,
-                ).fetchall()
-            )
-            rows = _grouped(found, jobs)
+            rows = _grouped(found, lambda: self._counts(by, period))
         rows.sort(key=lambda row: (-(row.totals.gpu_seconds or 0.0), row.key))
         return rows
 
@@ -125,7 +124,7 @@ class Reader:
         found = self._connection.execute(
             f"{PART} SELECT '', part.currency, 0, {PART_COLUMNS} FROM part", period
         )
-        rows = _grouped(found, {"": 0})
+        rows = _grouped(found, dict)
         return rows[0] if rows else UsageRow(key="", jobs=0, totals=Totals(), costs={})
 
     def job(self, job_id: str) -> UsageRow | None:
@@ -170,6 +169,16 @@ class Reader:
             booked_joules=ask("SELECT TOTAL(joules) FROM account").fetchone()[0],
         )
 
+    def _counts(self, by: By, period: Mapping[str, float]) -> Mapping[str, int]:
+        """How many jobs each group has, whatever their currencies."""
+        return dict(
+            self._connection.execute(
+                f"{PART} SELECT {GROUPS[by]}, COUNT(DISTINCT part.job) "
+                "FROM part JOIN job ON job.number = part.job GROUP BY 1",
+                period,
+            ).fetchall()
+        )
+
     def _lives(self, which: str, values: tuple[object, ...]) -> list[UsageRow]:
         return _by_job(
             self._connection.execute(
@@ -180,6 +189,7 @@ class Reader:
         )
 
 
+MONEY = len(Cost.__struct_fields__)  # of `Totals`, these columns come last
 SIZES = ("page_count", "freelist_count", "page_size")
 GROUPS = {"user": "job.user", "account": "part.account", "namespace": "job.k8s_namespace"}
 TIMES = ("first_seen_s", "last_seen_s", "ended_s")
@@ -202,72 +212,77 @@ def _summed(column: str) -> str:
     return f"SUM(usage.{column})"
 
 
-# The rows of a period. CROSS JOIN keeps the order: from the few jobs that the period cuts to their hours.
+SUMMED = ", ".join(f"{_summed(name)} AS {name}" for name in COLUMNS)
+# Jobs that lie wholly within the period, and the rows of those that it cuts. CROSS JOIN keeps the order: from
+# the few jobs to their hours.
+WHOLE = "job.first_hour_s >= :from_s AND job.last_hour_s < :to_s AND (job.number = 0) = :nobody"
+FROM_HOURS = f"""
+SELECT job.number AS job, entry.account, entry.currency, {SUMMED}
+FROM job CROSS JOIN entry ON entry.job = job.number CROSS JOIN usage ON usage.entry = entry.number
+WHERE job.first_hour_s < :to_s AND job.last_hour_s >= :from_s
+AND NOT (job.first_hour_s >= :from_s AND job.last_hour_s < :to_s) AND (job.number = 0) = :nobody
+AND usage.hour_s >= :from_s AND usage.hour_s < :to_s
+GROUP BY 1, 2, 3
+"""
 PART = f"""
 WITH part AS (
-    SELECT total.* FROM job JOIN total ON total.job = job.number
-    WHERE job.first_hour_s >= :from_s AND job.last_hour_s < :to_s AND (job.number = 0) = :nobody
-    UNION ALL
-    SELECT job.number, entry.account, entry.currency, {", ".join(map(_summed, COLUMNS))}
-    FROM job CROSS JOIN entry ON entry.job = job.number CROSS JOIN usage ON usage.entry = entry.number
-    WHERE job.first_hour_s < :to_s AND job.last_hour_s >= :from_s
-    AND NOT (job.first_hour_s >= :from_s AND job.last_hour_s < :to_s) AND (job.number = 0) = :nobody
-    AND usage.hour_s >= :from_s AND usage.hour_s < :to_s
-    GROUP BY 1, 2, 3
+    SELECT total.* FROM job CROSS JOIN total ON total.job = job.number WHERE {WHOLE}
+    UNION ALL {FROM_HOURS}
 )
 """
 
 
-def _by_job(found: Iterator[tuple[Any, ...]]) -> list[UsageRow]:
+def _by_job(found: Iterable[tuple[Any, ...]]) -> list[UsageRow]:
     """Rows by job: of one job there may be several, by account and currency."""
     ends = 1 + len(JOB_COLUMNS)
+    models: dict[str, dict[str, int]] = {}  # most jobs hold the same few
     rows: dict[int, UsageRow] = {}
     for line in found:
-        number, *_ = line
+        number = line[0]
+        first_seen_s, last_seen_s, ended_s, gpus, currency = line[ends : ends + 5]
+        totals = Totals(*line[ends + 5 : -MONEY])
+        costs = _costs(currency or "", line[-MONEY:])
         known = rows.get(number)
-        currency, totals = line[ends + 4] or "", Totals(*line[ends + 5 :])
         if known is not None:
-            rows[number] = _joined(known, currency, totals)
+            rows[number] = _joined(known, totals, costs)
             continue
-        identity = line[1:ends]
-        first_seen_s, last_seen_s, ended_s, gpus = line[ends : ends + 4]
-        job = Job(*(*identity[:-1], bool(identity[-1])))
-        rows[number] = UsageRow(
-            key=job.job_id,
-            jobs=1,
-            totals=totals,
-            costs=_costs(currency, totals),
-            record=JobRecord(job, first_seen_s or 0.0, last_seen_s or 0.0, ended_s),
-            gpus=msgspec.json.decode(gpus) if gpus != "{}" else {},
-        )
+        if gpus not in models:
+            models[gpus] = msgspec.json.decode(gpus)
+        job = Job(*(*line[1 : ends - 1], bool(line[ends - 1])))
+        record = JobRecord(job, first_seen_s or 0.0, last_seen_s or 0.0, ended_s)
+        rows[number] = UsageRow(job.job_id, 1, totals, costs, record, models[gpus])
     return list(rows.values())
 
 
-def _grouped(found: Iterator[tuple[Any, ...]], jobs: Mapping[str, int]) -> list[UsageRow]:
+def _grouped(found: Iterable[tuple[Any, ...]], counts: Callable[[], Mapping[str, int]]) -> list[UsageRow]:
+    """Rows by group: of one group there may be several, by currency, and a job may be in each of them."""
     rows: dict[str, UsageRow] = {}
-    for key, currency, _, *columns in found:
-        totals = Totals(*columns)
+    mixed = False
+    for key, currency, jobs, *columns in found:
+        totals = Totals(*columns[:-MONEY])
+        costs = _costs(currency, columns[-MONEY:])
         known = rows.get(key)
-        if known is None:
-            rows[key] = UsageRow(key=key, jobs=jobs[key], totals=totals, costs=_costs(currency, totals))
-        else:
-            rows[key] = _joined(known, currency, totals)
+        mixed = mixed or known is not None
+        row = UsageRow(key, jobs, totals, costs)
+        rows[key] = row if known is None else _joined(known, totals, costs)
+    if mixed:
+        counted = counts()
+        return [msgspec.structs.replace(row, jobs=counted.get(row.key, 0)) for row in rows.values()]
     return list(rows.values())
 
 
-def _costs(currency: str, totals: Totals) -> dict[str, Cost]:
-    """The money of a row; it leaves the row, in which sums over currencies would mean nothing."""
-    cost = Cost(totals.energy_cost, totals.gpu_cost, totals.idle_cost)
-    totals.energy_cost = totals.gpu_cost = totals.idle_cost = None
+def _costs(currency: str, money: Sequence[float | None]) -> dict[str, Cost]:
+    """The last columns of a row. They are kept apart: sums over currencies would mean nothing."""
+    cost = Cost(*money)
     return {} if cost.energy is None and cost.gpu is None else {currency: cost}
 
 
-def _joined(known: UsageRow, currency: str, totals: Totals) -> UsageRow:
-    costs = dict(known.costs)
-    for name, cost in _costs(currency, totals).items():
-        there = costs.get(name)
-        costs[name] = cost if there is None else _added(there, cost)
-    return msgspec.structs.replace(known, totals=known.totals.plus(totals), costs=costs)
+def _joined(known: UsageRow, totals: Totals, costs: Mapping[str, Cost]) -> UsageRow:
+    both = dict(known.costs)
+    for currency, cost in costs.items():
+        there = both.get(currency)
+        both[currency] = cost if there is None else _added(there, cost)
+    return msgspec.structs.replace(known, totals=known.totals.plus(totals), costs=both)
 
 
 def _added(one: Cost, other: Cost) -> Cost:

@@ -14,7 +14,7 @@ METHODS = ("counter", "integrated", "estimated")
 IDLE = "idle"
 
 
-class Totals(msgspec.Struct):
+class Totals(msgspec.Struct, gc=False):
     """What was booked, in the columns of the table `total`, in their order. None: nothing is known.
 
     `idle_...` is the part of held GPUs that did nothing. `energy_cost` and `gpu_cost` add up.
