@@ -32,6 +32,8 @@ class ConfigError(Exception):
 
 def escaped(text: str) -> str:
     """The text on one line: characters that do not print are written as escapes."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

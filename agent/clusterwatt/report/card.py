@@ -17,7 +17,7 @@ from clusterwatt.meters.carbon import JOULES_PER_KWH
 from clusterwatt.meters.cost import SECONDS_PER_HOUR
 from clusterwatt.report import period
 from clusterwatt.report.formats import in_markdown
-from clusterwatt.report.lines import Line
+from clusterwatt.report.lines import line_of
 
 UNKNOWN = "not known"
 COUNTED = "tokens x FLOP per token of the model"
@@ -57,7 +57,7 @@ def compute(row: UsageRow, data: Data) -> Compute:
 
 def card(row: UsageRow, data: Data, source: str) -> dict[str, Any]:
     """The card as a document."""
-    line = Line(row.key, row)
+    line = line_of(row)
     job, totals = None if row.record is None else row.record.job, row.totals
     started_s, ended_s = line.started_s, line.ended_s
     done = compute(row, data)
@@ -93,12 +93,12 @@ def card(row: UsageRow, data: Data, source: str) -> dict[str, Any]:
             "by_component_kwh": {
                 component: _over(joules, JOULES_PER_KWH)
                 for component in ("gpu", "cpu", "dram", "other")
-                if (joules := line.joules_by(component=component)) is not None
+                if (joules := line.joules_by.get(component)) is not None
             },
             "by_method_kwh": {
                 method: _over(joules, JOULES_PER_KWH)
                 for method in ("counter", "integrated", "estimated")
-                if (joules := line.joules_by(method=method)) is not None
+                if (joules := line.joules_by.get(method)) is not None
             },
         },
         "carbon": {"operational_kg_co2e": _over(totals.carbon_grams, 1_000.0)},

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from clusterwatt.ledger.totals import COMPONENTS, METHODS
 from clusterwatt.meters.carbon import JOULES_PER_KWH
 from clusterwatt.meters.cost import SECONDS_PER_HOUR
 from clusterwatt.readings.work import Job
@@ -16,7 +17,6 @@ from clusterwatt.report.lines import Line, Report
 Cell = str | float | None
 Kind = Literal["text", "count", "hours", "percent", "kwh", "kg", "money"]
 GRAMS_PER_KG = 1_000.0
-METHODS = ("counter", "integrated", "estimated")
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -51,8 +51,8 @@ def methods(line: Line) -> str:
     total = line.joules
     if not total:
         return ""
-    shares = {method: (line.joules_by(method=method) or 0.0) / total for method in METHODS}
-    return ", ".join(f"{method} {share:.0%}".replace("%", " %") for method, share in shares.items() if share)
+    shares = ((method, line.joules_by.get(method, 0.0) / total) for method in METHODS)
+    return ", ".join(f"{method} {share * 100:.0f} %" for method, share in shares if share)
 
 
 def _hours(seconds: float | None) -> float | None:
@@ -87,12 +87,8 @@ def _ended(line: Line) -> Cell:
     return "" if line.ended_s is None else period.with_zone(line.ended_s)
 
 
-def _component(component: str) -> Callable[[Line], Cell]:
-    return lambda line: _kwh(line.joules_by(component=component))
-
-
-def _method(method: str) -> Callable[[Line], Cell]:
-    return lambda line: _kwh(line.joules_by(method=method))
+def _part(name: str) -> Callable[[Line], Cell]:
+    return lambda line: _kwh(line.joules_by.get(name))
 
 
 def _money(currency: str) -> list[Column]:
@@ -128,8 +124,7 @@ USE = (
     Column("activity_ratio", "use %", "percent", lambda line: line.activity_ratio),
     Column("tensor_ratio", "tensor %", "percent", lambda line: line.tensor_ratio),
     Column("energy_kwh", "kWh", "kwh", lambda line: _kwh(line.joules)),
-    *(Column(f"energy_{name}_kwh", "", "kwh", _component(name)) for name in ("gpu", "cpu", "dram", "other")),
-    *(Column(f"energy_{name}_kwh", "", "kwh", _method(name)) for name in METHODS),
+    *(Column(f"energy_{name}_kwh", "", "kwh", _part(name)) for name in (*COMPONENTS, *METHODS)),
     Column("idle_energy_kwh", "", "kwh", lambda line: _kwh(line.row.totals.idle_joules)),
     Column("carbon_kg", "kg CO2e", "kg", lambda line: _kg(line.row.totals.carbon_grams)),
 )

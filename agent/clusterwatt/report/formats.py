@@ -15,7 +15,14 @@ from clusterwatt.report.columns import Cell, Column, columns
 from clusterwatt.report.lines import Line, Report
 
 MAX_TEXT = 40  # characters of a text in a table
-DIGITS: Mapping[str, int] = {"count": 0, "hours": 2, "percent": 1, "kwh": 3, "kg": 3, "money": 2}
+FORMS: Mapping[str, Callable[[float], str]] = {
+    "count": "{:.0f}".format,
+    "hours": "{:.2f}".format,
+    "percent": lambda share: f"{share * 100:.1f}",
+    "kwh": "{:.3f}".format,
+    "kg": "{:.3f}".format,
+    "money": "{:.2f}".format,
+}
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a formula begins in spreadsheets
 NOTE = "Books are kept by full hours (UTC)."
 
@@ -136,7 +143,7 @@ def _plain(column: Column, line: Line) -> str:
     if isinstance(cell, str):
         text = escaped(cell)
         return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
-    return f"{cell * 100 if column.kind == 'percent' else cell:.{DIGITS[column.kind]}f}"
+    return FORMS[column.kind](cell)
 
 
 def _harmless(cell: Cell) -> str | float | None:

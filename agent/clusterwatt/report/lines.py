@@ -12,10 +12,16 @@ from clusterwatt.ledger.totals import Totals
 
 
 class Line(msgspec.Struct, frozen=True):
-    """What one job or group used. `free_seconds`: of its GPU seconds those that nobody held."""
+    """What one job or group used.
+
+    `joules`: all its energy, `joules_by` the same by component and by method; what is not known is not in it.
+    `free_seconds`: of its GPU seconds those that nobody held.
+    """
 
     label: str
     row: UsageRow
+    joules: float | None
+    joules_by: Mapping[str, float]
     free_seconds: float = 0.0
 
     @property
@@ -55,26 +61,20 @@ class Line(msgspec.Struct, frozen=True):
         unseen = ratio(self.row.totals.unobserved_seconds, self.row.totals.gpu_seconds)
         return None if unseen is None else max(0.0, 1 - unseen)
 
-    @property
-    def joules(self) -> float | None:
-        """All energy of the line."""
-        total: float | None = None
-        for _, _, joules in self.row.totals.energy():
-            total = plus(total, joules)
-        return total
-
-    def joules_by(self, *, component: str = "", method: str = "") -> float | None:
-        """Energy of one component, or by one method."""
-        total: float | None = None
-        for its_component, its_method, joules in self.row.totals.energy():
-            if component in {"", its_component} and method in {"", its_method}:
-                total = plus(total, joules)
-        return total
-
     def cost(self, currency: str) -> float | None:
         """All money in one currency."""
         cost = self.row.costs.get(currency)
         return None if cost is None else plus(cost.energy, cost.gpu)
+
+
+def line_of(row: UsageRow, label: str = "", free_seconds: float = 0.0) -> Line:
+    """The line of a row; without a label it is called as the row is."""
+    total, joules_by = 0.0, dict[str, float]()
+    for component, method, joules in row.totals.energy():
+        total += joules
+        joules_by[component] = joules_by.get(component, 0.0) + joules
+        joules_by[method] = joules_by.get(method, 0.0) + joules
+    return Line(label or row.key, row, total if joules_by else None, joules_by, free_seconds)
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class Report(msgspec.Struct, frozen=True):
         """The sum of all lines and of the rest."""
         lines = [*self.lines, *([] if self.rest is None else [self.rest])]
         row = summed("", [line.row for line in lines])
-        return Line("total", row, sum(line.free_seconds for line in lines))
+        return line_of(row, "total", sum(line.free_seconds for line in lines))
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -110,8 +110,8 @@ def report(
 ) -> Report:
     """A report of rows of the ledger, or of rows that were made alike."""
     from_s, to_s = period or (None, None)
-    lines = [Line(row.key, row) for row in rows]
-    unheld = None if rest is None else Line("unattributed", rest, rest.totals.gpu_seconds or 0.0)
+    lines = [line_of(row) for row in rows]
+    unheld = None if rest is None else line_of(rest, "unattributed", rest.totals.gpu_seconds or 0.0)
     return Report(by, source, from_s, to_s, lines, unheld)
 
 

@@ -16,7 +16,7 @@ from clusterwatt.meters.carbon import JOULES_PER_KWH
 from clusterwatt.meters.cost import SECONDS_PER_HOUR
 from clusterwatt.report import period
 from clusterwatt.report.columns import gpus, methods
-from clusterwatt.report.lines import Line
+from clusterwatt.report.lines import Line, line_of
 
 log = logging.getLogger("clusterwatt.receipts")
 
@@ -27,7 +27,7 @@ SUFFIX = ".txt"
 
 def text(row: UsageRow, node: str = "") -> str:
     """The receipt. What is not known has no line."""
-    return "\n".join(_lines(Line(row.key, row), node)) + "\n"
+    return "\n".join(_lines(line_of(row), node)) + "\n"
 
 
 class Receipts:
@@ -106,7 +106,7 @@ def _lines(line: Line, node: str) -> Iterator[str]:
         parts = (
             f"{component} {joules / JOULES_PER_KWH:.3f}"
             for component in ("gpu", "cpu", "dram", "other")
-            if (joules := line.joules_by(component=component)) is not None
+            if (joules := line.joules_by.get(component)) is not None
         )
         how = methods(line)
         yield _line(
