@@ -74,13 +74,19 @@ class Meters:
             parts[kind] = parts.get(kind, ()) + made
         return parts
 
-    def measure_node(self, parts: ByType, read_s: Mapping[type[Reading], float]) -> list[Reading]:
-        """Energy of the node by component. `read_s`: when readings of a type were taken, monotonic."""
+    def measure_node(
+        self, parts: ByType, read_s: Mapping[type[Reading], float], other_ratio: float
+    ) -> list[Reading]:
+        """Energy of the node by component. `read_s`: when readings of a type were taken, monotonic.
+
+        `other_ratio`: as in `NodeMeter.measure`.
+        """
         measured = self._node.measure(
             parts.get(GpuEnergy, ()),
             parts.get(GpuPower, ()),
             (read_s.get(EnergyZone, 0.0), parts.get(EnergyZone, ())),
             (read_s.get(BoardPower, 0.0), parts.get(BoardPower, ())),
+            other_ratio=other_ratio,
         )
         return self._node_account.without_failures(measured)
 

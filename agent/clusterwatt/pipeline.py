@@ -28,7 +28,8 @@ log = logging.getLogger("clusterwatt.pipeline")
 CLOSE_AFTER = 0.1  # of an interval: kernel counters then are at most 1.1 intervals old when scraped
 LATE_UNTIL = 0.9
 FAILURES_IN_A_ROW = 3
-ALLOCATION = frozenset({"slurm", "kubernetes", "container", "process"})  # sources of who holds what
+# Sources of who holds what, or a simulation in their place.
+ALLOCATION = frozenset({"slurm", "kubernetes", "container", "process", "simulated_jobs"})
 
 
 class Pipeline:
@@ -142,7 +143,8 @@ class Pipeline:
             said = by_type(self._driver.readings())
             held = None if self._work is None else self._work.held_uuids  # as of the last tick
             parts.update(self._meters.measure_gpus(said, self._driver, held))
-        parts.update(by_type(self._meters.measure_node(parts, read_s)))
+        other_ratio = 0.0 if self._work is None else self._work.other_ratio
+        parts.update(by_type(self._meters.measure_node(parts, read_s, other_ratio)))
         parts.update(by_type(self._meters.measure_xids(parts, self._driver)))
         events = self._meters.take_events()
         self._tell_of(events)

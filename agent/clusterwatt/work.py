@@ -27,6 +27,7 @@ class Work:
         self._xid_jobs = XidJobs()
         self._runs = Runs(config.training, clock)
         self._began = False
+        self.other_ratio = config.meters.other_ratio  # the rest of the node as a share of its parts
         self._budgets: dict[tuple[str, str], float] = {}
 
     @property
@@ -44,6 +45,7 @@ class Work:
     def use(self, config: Config) -> None:
         """Go on with other settings; nothing that is booked changes."""
         self._accounting.use(config)
+        self.other_ratio = config.meters.other_ratio
         self._runs.use(config.training)
 
     @property
