@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 
 WINDOW_S = 120.0
 
@@ -15,6 +16,7 @@ class TokenRate:
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, float]] = deque()  # time, tokens
+        self._longest_s = 0.0  # between two of them
 
     def take(self, tokens: float, logged_s: float, now_s: float) -> float | None:
         """The rate now, of a total that was logged at a time; None before a second one. Unix times."""
@@ -22,16 +24,21 @@ class TokenRate:
         if points and tokens < points[-1][1]:  # it started over
             points.clear()
         if not points or (tokens > points[-1][1] and logged_s > points[-1][0]):
-            points.append((logged_s, tokens))
-        while len(points) > 2 and points[1][0] <= points[-1][0] - WINDOW_S:
-            points.popleft()
+            self._append(logged_s, tokens)
         if len(points) < 2:
             return None
         (first_s, first), (last_s, last) = points[0], points[-1]
-        longest_s = max(after[0] - before[0] for before, after in zip(points, list(points)[1:], strict=False))
         silent_s = now_s - last_s
-        if silent_s <= 2 * longest_s:
+        if silent_s <= 2 * self._longest_s:
             return (last - first) / (last_s - first_s)
-        if silent_s > max(WINDOW_S, 10 * longest_s):
+        if silent_s > max(WINDOW_S, 10 * self._longest_s):
             return 0.0
         return (last - first) / (now_s - first_s)
+
+    def _append(self, logged_s: float, tokens: float) -> None:
+        points = self._points
+        points.append((logged_s, tokens))
+        while len(points) > 2 and points[1][0] <= logged_s - WINDOW_S:
+            points.popleft()
+        times = [time_s for time_s, _ in points]
+        self._longest_s = max((later - earlier for earlier, later in pairwise(times)), default=0.0)
