@@ -472,3 +472,100 @@ def test_a_pod_in_which_slurm_runs_is_named_first_in_its_claims(bare: Node, kube
     hold(bare, kubelet, "slurmd-0")
     bare.log("team", "slurmd-0", 1)
     assert all(found.member.startswith(f"{uid(1)}/") for found in of(Claim, bare.read()))
+
+
+def test_a_token_that_is_refused_once_costs_nobody_its_identity(
+    node: Node, kubelet: Kubelet, api: ApiServer
+) -> None:
+    hold(node, kubelet, "one")
+    node.log("team", "one", 1)
+    api.pod("team", "one", uid(1), reference("Job", "train"))
+    api.object("/apis/batch/v1", "team", "jobs", "train")
+    api.tokens = {"second"}
+    assert claims(node.read()) == []
+    api.token_file.write_text("second")
+    assert claims(node.later(5)) == [("k8s/uid-of-train", A, f"{uid(1)}/main")]
+
+
+def test_the_api_is_asked_each_half_minute_and_when_pods_come_or_go(
+    node: Node, kubelet: Kubelet, api: ApiServer
+) -> None:
+    hold(node, kubelet, "one", "over")
+    api.pod("team", "one", uid(1))
+    api.pod("team", "over", uid(2), phase="Succeeded")
+    node.tree.remove(node.start(2))
+
+    def asked() -> int:
+        return api.asked.count("/api/v1/pods")
+
+    node.read()
+    for _ in range(10):
+        node.later(2)
+    assert asked() == 1
+    node.later(10)
+    assert asked() == 2
+    node.start(3)
+    node.later(2)
+    assert asked() == 3
+    node.later(2)
+    assert asked() == 3
+
+
+def test_a_pod_that_the_api_forgot_is_whose_it_was_while_it_is_there(
+    node: Node, kubelet: Kubelet, api: ApiServer
+) -> None:
+    hold(node, kubelet, "one")
+    api.pod("team", "one", uid(1), reference("Job", "train"))
+    api.object("/apis/batch/v1", "team", "jobs", "train")
+    before = claims(node.read())
+    api.pods.clear()
+    api.objects.pop("/apis/batch/v1/namespaces/team/jobs/train")
+    assert claims(node.later(30)) == before
+    assert claims(node.later(900)) == before
+    node.tree.remove(node.start(1))
+    assert claims(node.later(2)) == []
+
+
+def test_a_controller_that_cannot_be_read_is_waited_for(node: Node, kubelet: Kubelet, api: ApiServer) -> None:
+    hold(node, kubelet, "one")
+    api.pod("team", "one", uid(1), reference("Job", "train-0"))
+    api.object(
+        "/apis/batch/v1",
+        "team",
+        "jobs",
+        "train-0",
+        reference("JobSet", "train", group="jobset.x-k8s.io/v1alpha2"),
+    )
+    api.object("/apis/jobset.x-k8s.io/v1alpha2", "team", "jobsets", "train")
+    api.status["/apis/batch"] = 500
+    readings = node.read()
+    assert claims(readings) == []
+    assert ("api: owners", "io_error") in failures(readings)
+    asked = len(api.asked)
+    assert [problem.ongoing for problem in of(Failure, node.later(2))] == [True]
+    assert len(api.asked) == asked
+    api.status.clear()
+    assert claims(node.later(5)) == [("k8s/uid-of-train", A, f"{uid(1)}/main")]
+    assert of(Failure, node.later(2)) == []
+
+
+def test_a_device_of_an_unknown_form_is_told_and_the_others_are_read(bare: Node, kubelet: Kubelet) -> None:
+    bare.start(1)
+    bare.log("team", "one", 1)
+    kubelet.say(pod("team", "one", container("main", {"nvidia.com/gpu": [A, "x-1", "x-2"]})))
+    readings = bare.read()
+    assert [device for _, device, _ in claims(readings)] == [A]
+    (problem,) = of(Failure, readings)
+    assert (problem.item, problem.reason) == ("team/one", "unknown_device")
+    assert "2 devices" in problem.detail
+
+
+def test_replicas_of_one_gpu_in_one_container_are_one_claim(bare: Node, kubelet: Kubelet) -> None:
+    bare.start(1)
+    bare.log("team", "one", 1)
+    shared = {"nvidia.com/gpu.shared": [f"{A}::0", f"{A}::1"]}
+    kubelet.say(pod("team", "one", container("main", shared), container("side", shared)))
+    assert [(device, member) for _, device, member in claims(bare.read())] == [
+        (A, f"{uid(1)}/main"),
+        (A, f"{uid(1)}/side"),
+    ]

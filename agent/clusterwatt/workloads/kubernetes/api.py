@@ -60,7 +60,7 @@ def address(
     in_cluster = bool(host) and os.path.exists(f"{account}/token")
     if in_cluster:
         token_file, ca_file = token_file or f"{account}/token", ca_file or f"{account}/ca.crt"
-        port = environ.get("KUBERNETES_SERVICE_PORT", "") or "443"
+        port = environ.get("KUBERNETES_SERVICE_PORT", "443")
         url = url or f"https://{f'[{host}]' if ':' in host else host}:{port}"
     return Address(url, token_file, ca_file) if url else None
 

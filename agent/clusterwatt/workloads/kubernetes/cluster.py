@@ -23,7 +23,7 @@ from clusterwatt.workloads.kubernetes.pods import Pod, PodName
 GONE = 410  # a version that the server no longer has
 AT_ONCE_SECONDS = 1.0  # when pods came or went
 AGAIN_SECONDS = 5.0  # for what the last answer did not hold
-FORBIDDEN_SECONDS = 600.0
+FORBIDDEN_SECONDS = 60.0  # until what was forbidden is asked again
 NODE_LABELS = "nvidia.com/"
 RIGHTS = {
     "pods": "get and list on pods",
@@ -80,6 +80,8 @@ class Cluster:
             questions = {"pods": lambda: self._take_pods(alive), "node": self._take_labels}
             if claims:
                 questions["resourceslices"] = self._take_slices
+            else:
+                self._failing.pop("resourceslices", None)
             for what, take in questions.items():
                 if now_s < self._not_before_s.get(what, now_s):
                     continue
@@ -108,7 +110,7 @@ class Cluster:
 
     def _due(self, now_s: float, missing: bool) -> bool:
         wait_s = self._every_s
-        if self._changed and not self._failing:
+        if self._changed and "pods" not in self._failing:
             wait_s = AT_ONCE_SECONDS
         elif self._changed or missing:
             wait_s = min(wait_s, AGAIN_SECONDS)
@@ -121,7 +123,7 @@ class Cluster:
             take()
         except ApiError as error:
             problem = failure(f"api: {what}", error)
-            if error.status in FORBIDDEN:
+            if error.status == FORBIDDEN:
                 detail = f"{error}: the agent's service account needs {RIGHTS[what]}"
                 problem = Failure(problem.item, "forbidden", detail)
                 self._not_before_s[what] = self._clock.monotonic_s() + FORBIDDEN_SECONDS

@@ -24,7 +24,7 @@ from clusterwatt.workloads.kubernetes.devices import DRA_DRIVER, devices
 from clusterwatt.workloads.kubernetes.identity import Member
 from clusterwatt.workloads.kubernetes.kubelet import AssignedPod, Kubelet
 from clusterwatt.workloads.kubernetes.owners import Chain, nearest
-from clusterwatt.workloads.kubernetes.pods import Pod, logged
+from clusterwatt.workloads.kubernetes.pods import Pod, PodName, logged
 
 PATIENCE_SECONDS = 60.0  # in which the API may say whose a pod is, before it counts as a job of its own
 RULES_SECONDS = 600.0  # for so long after the kubelet's last answer Kubernetes still rules over the GPUs
@@ -161,20 +161,21 @@ class KubernetesCollector:
 
     def _identified(self, assigned: list[AssignedPod]) -> Iterator[tuple[Pod, AssignedPod] | Failure]:
         """The pods that the kubelet means, without those that are over, gone, or not to be told yet."""
-        logs = {}
-        try:
-            logs = logged(self._files.names(self._settings.pod_logs))
-        except OSError as error:
-            yield failure(self._settings.pod_logs, error)
+        logs: Mapping[PodName, set[str]] = {}
+        if self._settings.pod_logs:
+            try:
+                logs = logged(self._files.names(self._settings.pod_logs))
+            except OSError as error:
+                yield failure(self._settings.pod_logs, error)
         for holder in assigned:
             name = holder.namespace, holder.name
             pod = self._cluster.pods.get(name) if self._cluster is not None else None
-            if pod is not None and self._is_there(pod.uid):
+            uids = [uid for uid in logs.get(name, ()) if self._is_there(uid)]
+            if pod is not None and (self._is_there(pod.uid) or (pod.over and not uids)):
                 if not pod.over:
                     yield pod, holder
                 continue
             # The API does not know it, or an earlier one of this name; the kubelet's logs name it as well.
-            uids = [uid for uid in logs.get(name, ()) if self._is_there(uid)]
             if self._may_be_told(uids[0] if uids else "/".join(name)):
                 continue
             if len(uids) == 1:

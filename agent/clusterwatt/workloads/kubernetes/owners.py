@@ -21,7 +21,7 @@ NO_JOBS = frozenset({"Node", "CronJob", "CronWorkflow", "ScheduledWorkflow", "Sc
 MAX_OWNERS = 10
 MAX_KEPT = 4096
 KEPT_SECONDS = 600.0  # then labels are read again, and one who was not allowed asks again
-FORBIDDEN = frozenset({401, 403})
+FORBIDDEN = 403
 NOT_FOUND = 404
 
 
@@ -89,7 +89,7 @@ class Owners:
             status = error.status if isinstance(error, ApiError) else None
             if kept is not None:  # gone, forbidden or silent: what was known of it stands
                 fresh = msgspec.structs.replace(kept, found_s=now_s)
-            elif status in FORBIDDEN or status == NOT_FOUND:
+            elif status in {FORBIDDEN, NOT_FOUND}:
                 fresh = _Kept(now_s, whole=status == NOT_FOUND)
             else:
                 raise

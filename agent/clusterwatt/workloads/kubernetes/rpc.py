@@ -8,7 +8,6 @@ it.
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from collections.abc import Iterable
 from urllib.parse import unquote
@@ -56,7 +55,7 @@ def call(path: str, method: str, clock: Clock, *, deadline_s: float, max_bytes: 
         except TimeoutError:
             pass
         except OSError as error:
-            raise OSError(error.errno, os.strerror(error.errno or 0), path) from error
+            raise OSError(error.errno or errno.EIO, error.strerror or str(error), path) from error
     if not exchange.ended:
         raise TimeoutError(errno.ETIMEDOUT, f"no answer within {deadline_s:g} s", path)
     return exchange.message()
