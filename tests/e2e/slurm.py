@@ -128,6 +128,12 @@ class Slurm:
         self.run("scancel", *jobs)
         until(lambda: not set(jobs) & set(self.jobs()), READY_S, f"jobs {jobs} are over")
 
+    def cancel_all(self) -> None:
+        """End whatever runs; processes of jobs are in sessions of their own and would outlive slurmd."""
+        jobs = self.jobs()
+        if jobs:
+            self.cancel(*jobs)
+
     def said_by_epilog(self, job: str) -> str:
         """What the epilog of a job wrote to standard output."""
         path = self.folder / f"epilog-{job}.out"
@@ -154,7 +160,7 @@ def cluster(gpus: int = 8) -> Iterator[Slurm]:
             try:
                 yield slurm
             finally:
-                _end_all_jobs(slurm)
+                slurm.cancel_all()
     finally:
         _remove_cgroups()
         shutil.rmtree(folder, ignore_errors=True)
@@ -225,13 +231,6 @@ def _configure(folder: Path, gpus: int, *, unpacked: bool) -> None:
         hook = folder / name
         hook.write_text(HOOK.format(folder=folder, name=name, script=DEPLOY / name))
         hook.chmod(0o755)
-
-
-def _end_all_jobs(slurm: Slurm) -> None:
-    """Processes of jobs are in sessions of their own: they would outlive slurmd."""
-    jobs = slurm.jobs()
-    if jobs:
-        slurm.cancel(*jobs)
 
 
 def _remove_cgroups() -> None:

@@ -425,6 +425,20 @@ def test_processes_that_may_not_be_read_cost_the_gpus_and_say_what_to_do(
     assert "deploy/slurm/prolog" in failure.detail
 
 
+@pytest.mark.parametrize("pids", [(), (0,), (100,)])
+def test_a_job_of_which_nobody_tells_its_gpus_is_said_to_be_so(node: Node, pids: tuple[int, ...]) -> None:
+    # Nothing runs in it, or in another PID namespace than the agent, or only what Slurm itself started.
+    node.tree.cgroup(f"{SCOPE}/job_4242/step_extern/user/task_special", *pids)
+    node.tree.process(100, {})
+    passes = [node.collect() for _ in range(12)]
+    assert not of(passes[0], Failure)
+    (failure,) = of(passes[-1], Failure)
+    assert (failure.item, failure.reason) == ("slurm/4242", "unknown_device")
+    assert "deploy/slurm/prolog" in failure.detail
+    node.file("slurm-4242.gpu07", f"job_id=4242\ngpus={A}\n")
+    assert not of(node.collect(), Failure)
+
+
 def test_g18_the_secrets_of_a_job_are_in_no_reading(node: Node) -> None:
     node.job("77", {"SLURM_JOB_ID": "77", "DB_PASSWORD": "EXAMPLE-NOT-REAL", "SLURM_JOB_GPUS": "0"})
     node.tree.write("/proc/100/cmdline", "python\0train.py\0--api-key=EXAMPLE-NOT-REAL\0")

@@ -115,9 +115,17 @@ class SlurmCollector:
             yield failure(owner, error)
             device_lists = []
         yield from self._job(job, told, device_lists)
-        if asking.denied and not files and not device_lists:
+        if not files and not device_lists and not asking.variables:
+            yield from self._untold(job, asking)
+
+    def _untold(self, job: str, asking: _Asking) -> Iterator[Failure]:
+        """A job of which nobody says whether it holds GPUs: those would pass for free."""
+        if asking.denied:
             detail = f"the environment of its processes may not be read, so its GPUs are not known: {REMEDY}"
             yield Failure(item=f"slurm/{job}", reason="permission", detail=detail)
+        elif asking.passes >= ASK_EAGERLY:
+            detail = "no process of it tells which GPUs it holds, if any: install deploy/slurm/prolog"
+            yield Failure(item=f"slurm/{job}", reason="unknown_device", detail=detail)
 
     def _job(self, job: str, told: Told, device_lists: Sequence[str]) -> Iterator[Reading]:
         """One job and its claims."""
