@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,8 +35,8 @@ class Web:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Web]:
-    """A server while the context lasts."""
+def serving(context: ssl.SSLContext | None = None) -> Iterator[Web]:
+    """A server while the context lasts; over TLS when there is a context for it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -46,11 +47,23 @@ def serving() -> Iterator[Web]:
         def do_POST(self) -> None:
             self.do_GET()
 
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):  # a client that does not trust us
+                super().handle()
+
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    web = Web(f"http://127.0.0.1:{server.server_port}")
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            pass
+
+    server = Server(("127.0.0.1", 0), Handler)
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    web = Web(f"{'http' if context is None else 'https'}://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
