@@ -114,6 +114,14 @@ def test_of_runs_that_are_no_more_nothing_is_kept() -> None:
     assert [len(kept) for kept in (node.runs._rates, node.runs._logs, node.runs._asked)] == [1, 1, 0]
 
 
+def test_a_rate_that_was_logged_before_the_run_hung_says_nothing_of_now() -> None:
+    node = Node()
+    assert of(TrainingEfficiency, node.tick(NOW, MODEL, made=held(), seconds=500))[0].mfu_ratio is not None
+    readings = node.tick(NOW, MODEL, made=held(), seconds=101)
+    assert of(TrainingEfficiency, readings)[0].mfu_ratio is None
+    assert of(TrainingMfuMissing, readings)[0].missing == "token_rate"
+
+
 def test_more_than_one_is_flagged_and_not_cut(caplog: pytest.LogCaptureFixture) -> None:
     node = Node()
     readings = node.tick(NOW, msgspec.structs.replace(MODEL, flops_per_token=4.844e11), made=held())
@@ -144,8 +152,26 @@ def test_the_owner_becomes_the_job() -> None:
     assert {reading.job_id for reading in readings} == {"k8s/9"}  # type: ignore[attr-defined]  # all have one
 
 
-def test_of_two_members_that_say_the_same_the_one_that_logged_last_is_heard() -> None:
-    """Prometheus would refuse two series of one name and job."""
+def test_of_two_members_that_say_the_same_one_is_heard() -> None:
+    """Prometheus would refuse two series of one name and job, and a counter must not jump between two."""
+    jobs = {"pod/7": "k8s/9", "pod/8": "k8s/9"}
+    node = Node()
+
+    def steps(seven_s: float, eight_s: float) -> list[float | None]:
+        said = [
+            TrainingProgress(RUN, "pod/7", step=7.0, last_event_timestamp_seconds=T0 + seven_s),
+            TrainingProgress(RUN, "pod/8", step=8.0, last_event_timestamp_seconds=T0 + eight_s),
+        ]
+        return [progress.step for progress in of(TrainingProgress, node.tick(*said, job_of=jobs))]
+
+    assert steps(1, 2) == [8.0]
+    assert steps(3, 2) == [8.0]
+    assert steps(60, 2) == [8.0]
+    assert steps(123, 2) == [7.0]
+    assert steps(123, 124) == [7.0]
+
+
+def test_a_member_is_heard_with_all_that_it_says() -> None:
     said = [
         TrainingRun(RUN, "pod/7", ""),
         TrainingRun(RUN, "pod/8", ""),

@@ -1,12 +1,13 @@
 """Training runs in a tick: whose they are, how fast they go, how well they use their GPUs.
 
 The collector knows the owner that a process shows (`pod/<uid>`); here it becomes the job. Where two members
-of one job say something of the same run, the one that logged last is heard.
+of one job say something of the same run, one is heard, until it is silent and the other is not.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -54,6 +55,8 @@ OF_RUNS = (
     TrainingModel,
 )
 ACTIVITY_WINDOW_S = 60.0
+RATE_STANDS_S = 600.0  # a run that has hung for so long does not use its GPUs as well as it said last
+SILENT_S = 120.0  # behind another member of the job
 USUAL_PRECISION = "bf16"  # of the estimate, where none is stated
 
 BY_RUN = ("run", "job_id")
@@ -109,6 +112,7 @@ class Runs:
         self._models = Models(settings.models)
         self._clock = clock
         self._logs: dict[Key, ChangeLog] = {}
+        self._heard: Mapping[Key, str] = {}
         self._rates: dict[Key, TokenRate] = {}
         self._activity = TensorActivity()
         self._since_checkpoint = SinceCheckpoint()
@@ -125,7 +129,8 @@ class Runs:
 
         `made`: what attribution and the ledger have made of this tick. `job_of`: job by the name of members.
         """
-        told = with_jobs(parts, job_of)
+        self._heard = heard(parts.get(TrainingProgress, ()), job_of, self._heard)
+        told = {kind: tuple(_of_heard(parts.get(kind, ()), job_of, self._heard)) for kind in OF_RUNS}
         progress = {(p.run, p.job_id): self._with_rate(p, wall_s) for p in told.pop(TrainingProgress, ())}
         for readings in told.values():
             yield from readings
@@ -139,7 +144,10 @@ class Runs:
         nodes = {reading.job_id: reading.nodes for reading in parts.get(JobNodes, ())}
         self._activity.take(parts.get(GpuActive, ()), now_s)
         for key, now in progress.items():
-            yield from self._efficiency(now, models.get(key), gpus.get(now.job_id, {}), nodes.get(now.job_id))
+            stale = wall_s - (now.last_event_timestamp_seconds or wall_s) > RATE_STANDS_S
+            rate = None if stale else now.tokens_per_second
+            held = gpus.get(now.job_id, {})
+            yield from self._efficiency(key, rate, models.get(key), held, nodes.get(now.job_id))
         yield from self._since_checkpoint.measure(progress, _used(made))
 
     def _forget(self, keys: Collection[Key]) -> None:
@@ -159,15 +167,16 @@ class Runs:
 
     def _efficiency(
         self,
-        progress: TrainingProgress,
+        key: Key,
+        tokens_per_second: float | None,
         reported: TrainingModel | None,
         gpus: Mapping[str, Share],
         nodes: int | None,
     ) -> Iterator[Reading]:
-        run, job_id = key = progress.run, progress.job_id
+        run, job_id = key
         model = self._models.of(run, reported)
         held = HeldGpus(tuple(gpus.values()), nodes)
-        ratio, missing = utilisation(model, progress.tokens_per_second, job_id, held)
+        ratio, missing = utilisation(model, tokens_per_second, job_id, held)
         yield TrainingEfficiency(run, job_id, model.flops_per_token, ratio)
         if missing:
             yield TrainingMfuMissing(run, job_id, missing)
@@ -225,23 +234,28 @@ class TensorActivity:
         return total if gpus else None
 
 
-def with_jobs(parts: Parts, job_of: Mapping[str, str]) -> dict[type[Reading], tuple[Any, ...]]:
-    """Readings of runs, with their jobs in place of their owners."""
-    heard: dict[Key, tuple[float, str]] = {}
-    for progress in parts.get(TrainingProgress, ()):
-        key = (progress.run, job_of.get(progress.job_id, progress.job_id))
-        last_s = progress.last_event_timestamp_seconds or 0.0
-        heard[key] = max(heard.get(key, (0.0, "")), (last_s, progress.job_id))
-    return {kind: tuple(_of_heard(parts.get(kind, ()), job_of, heard)) for kind in OF_RUNS}
+def heard(
+    runs: Iterable[TrainingProgress], job_of: Mapping[str, str], before: Mapping[Key, str]
+) -> dict[Key, str]:
+    """By run and job, the owner who is heard: the one who was, unless another has logged long after it."""
+    last_s: defaultdict[Key, dict[str, float]] = defaultdict(dict)
+    for run in runs:
+        key = run.run, job_of.get(run.job_id, run.job_id)
+        last_s[key][run.job_id] = run.last_event_timestamp_seconds or 0.0
+    chosen = {}
+    for key, owners in last_s.items():
+        newest = max(owners, key=lambda owner: (owners[owner], owner))
+        known = before.get(key, newest)
+        chosen[key] = known if owners[newest] - owners.get(known, -math.inf) <= SILENT_S else newest
+    return chosen
 
 
-def _of_heard(
-    readings: Iterable[Any], job_of: Mapping[str, str], heard: Mapping[Key, tuple[float, str]]
-) -> Iterator[Any]:
+def _of_heard(readings: Iterable[Any], job_of: Mapping[str, str], chosen: Mapping[Key, str]) -> Iterator[Any]:
+    """Readings of the owners who are heard, with their jobs."""
     for reading in readings:
         owner = reading.job_id
         job_id = job_of.get(owner, owner)
-        if heard.get((reading.run, job_id), (0.0, owner))[1] == owner:
+        if chosen.get((reading.run, job_id), owner) == owner:
             yield reading if job_id == owner else msgspec.structs.replace(reading, job_id=job_id)
 
 
