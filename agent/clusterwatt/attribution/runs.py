@@ -188,7 +188,9 @@ class Runs:
     def _tell(self, key: Key, ratio: float | None, missing: str, *, asked_for: bool) -> None:
         """Say why there is none, or that it cannot be right; to who has not asked for it, once and calmly."""
         name = f"run {key[0]}"
-        changes = self._logs.setdefault(key, ChangeLog(log, self._clock))
+        changes = self._logs.get(key)
+        if changes is None:
+            changes = self._logs[key] = ChangeLog(log, self._clock)
         if ratio is not None and ratio > 1:
             message = "%s: model FLOP utilisation is %.2f: parameters, precision or GPUs are stated wrongly"
             changes.bad("mfu", "over 1", message % (name, ratio))
