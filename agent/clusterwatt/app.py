@@ -188,9 +188,9 @@ class Agent:
         if config.simulate.label != "false" and settings.path == Ledger().path:
             self._own_folder = tempfile.TemporaryDirectory(prefix="clusterwatt-")
             settings = msgspec.structs.replace(settings, path=f"{self._own_folder.name}/ledger.db")
-        receipts = None
-        if settings.receipts_directory:
-            receipts = Receipts(Path(settings.receipts_directory), Path(settings.path), platform.node())
+        path = Path(settings.path)
+        folder = Path(settings.receipts_directory or path.parent / "receipts")
+        receipts = Receipts(folder, path, platform.node()) if settings.receipts else None
         keeper = Keeper(settings, self._clock, on_ended=receipts)
         try:
             keeper.wait(LEDGER_WITHIN_S)

@@ -398,8 +398,8 @@ class Ledger(Section, frozen=True):
     `retention_days`: hours and finished jobs older than this are removed; totals of accounts stay.
     `max_bytes`: the oldest are removed earlier when the ledger holds more.
     `linger_seconds`: how long a job stays on the page after its end.
-    `receipts_directory`: where a text file is left for each job that has ended, with what it used on this
-    node; the newest 10 000 are kept. Empty: none is.
+    `receipts`: leave a text file for each job that has ended, with what it used on this node, in
+    `receipts_directory` (empty: the folder `receipts` beside the ledger); the newest 10 000 are kept.
     """
 
     path: NotEmpty = msgspec.field(default_factory=lambda: str(state_folder() / "ledger.db"))
@@ -407,6 +407,7 @@ class Ledger(Section, frozen=True):
     retention_days: Annotated[int, Meta(ge=1, le=36_500)] = 400
     max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 40)] = 1 << 30
     linger_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 300.0
+    receipts: bool = True
     receipts_directory: str = ""
 
 
