@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import groupby
@@ -215,3 +216,12 @@ def test_every_family_that_is_named_exists() -> None:
 
 def test_what_is_shown_as_json_is_json() -> None:
     assert json.loads(re.search(r"--json '(.*)'", TEXT)[1])  # type: ignore[index]  # it is there, as above
+
+
+def test_the_queries_are_promql(promtool: Path, tmp_path: Path) -> None:
+    queries = re.findall(r"`([^`]*rate\([^`]*)`", TEXT)
+    assert len(queries) == 3
+    rules = [{"record": f"a:b{number}", "expr": query} for number, query in enumerate(queries)]
+    path = tmp_path / "rules.yml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "docs", "rules": rules}]}))
+    subprocess.run([promtool, "check", "rules", path], check=True, capture_output=True)
