@@ -135,6 +135,7 @@ def test_markdown_keeps_its_columns_whatever_a_job_is_called(ledger: Path) -> No
 def test_jobs_are_listed_with_their_whole_lives(ledger: Path) -> None:
     text = commands.jobs(Source(ledger), running=False, limit=9, form="table", clock=SystemClock())
     assert [line.split()[0] for line in text.splitlines()[1:]] == ["slurm/2", "slurm/1"]
+    assert "2026-11-30 13:00  2026-11-30 15:00" in text.splitlines()[2]
     text = commands.jobs(Source(ledger), running=True, limit=9, form="table", clock=SystemClock())
     assert [line.split()[0] for line in text.splitlines()[1:]] == ["slurm/2"]
 

@@ -11,11 +11,10 @@ from clusterwatt.ledger.totals import COMPONENTS, METHODS
 from clusterwatt.meters.carbon import JOULES_PER_KWH
 from clusterwatt.meters.cost import SECONDS_PER_HOUR
 from clusterwatt.readings.work import Job
-from clusterwatt.report import period
 from clusterwatt.report.lines import Line, Report
 
 Cell = str | float | None
-Kind = Literal["text", "count", "hours", "percent", "kwh", "kg", "money"]
+Kind = Literal["text", "time", "count", "hours", "percent", "kwh", "kg", "money"]
 GRAMS_PER_KG = 1_000.0
 
 
@@ -32,7 +31,8 @@ def columns(report: Report) -> Sequence[Column]:
     """The columns of a report, in order."""
     found = [Column(report.by, report.by, "text", lambda line: line.label)]
     if report.by == "job":
-        found += JOB
+        # In a list of jobs people want to see which are over; in a period they know when it was.
+        found += JOB if report.from_s is not None else (SHOWN_TIMES.get(each.name, each) for each in JOB)
     else:
         found.append(Column("jobs", "jobs", "count", lambda line: float(line.row.jobs)))
     found += USE
@@ -79,14 +79,6 @@ def _job(line: Line) -> Job | None:
     return None if line.row.record is None else line.row.record.job
 
 
-def _begun(line: Line) -> Cell:
-    return "" if line.started_s is None else period.with_zone(line.started_s)
-
-
-def _ended(line: Line) -> Cell:
-    return "" if line.ended_s is None else period.with_zone(line.ended_s)
-
-
 def _part(name: str) -> Callable[[Line], Cell]:
     return lambda line: _kwh(line.joules_by.get(name))
 
@@ -108,13 +100,17 @@ def _money(currency: str) -> list[Column]:
     ]
 
 
+TIMES = (
+    Column("started", "", "time", lambda line: line.started_s),
+    Column("ended", "", "time", lambda line: line.ended_s),
+)
+SHOWN_TIMES = {column.name: msgspec.structs.replace(column, head=column.name) for column in TIMES}
 JOB = (
     Column("name", "name", "text", _of_job("name")),
     Column("user", "user", "text", _of_job("user")),
     Column("account", "account", "text", _of_job("account")),
     Column("namespace", "", "text", _of_job("k8s_namespace")),
-    Column("started", "", "text", _begun),
-    Column("ended", "", "text", _ended),
+    *TIMES,
     Column("gpus", "GPUs", "text", gpus),
 )
 USE = (

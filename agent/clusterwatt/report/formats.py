@@ -16,6 +16,7 @@ from clusterwatt.report.lines import Line, Report
 
 MAX_TEXT = 40  # characters of a text in a table
 FORMS: Mapping[str, Callable[[float], str]] = {
+    "time": period.shown,
     "count": "{:.0f}".format,
     "hours": "{:.2f}".format,
     "percent": lambda share: f"{share * 100:.1f}",
@@ -68,7 +69,7 @@ def as_csv(report: Report) -> str:
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow([column.name for column in fields])
     for line in _lines(report):
-        writer.writerow([_harmless(column.of(line)) for column in fields])
+        writer.writerow([_harmless(_exact(column, line)) for column in fields])
     return text.getvalue()
 
 
@@ -132,7 +133,13 @@ def _lines(report: Report) -> Iterator[Line]:
 
 
 def _record(fields: Sequence[Column], line: Line) -> dict[str, Cell]:
-    return {column.name: column.of(line) for column in fields}
+    return {column.name: _exact(column, line) for column in fields}
+
+
+def _exact(column: Column, line: Line) -> Cell:
+    """A cell for machines: not rounded; times as ISO 8601 with their offset."""
+    cell = column.of(line)
+    return period.with_zone(cell) if column.kind == "time" and isinstance(cell, float) else cell
 
 
 def _plain(column: Column, line: Line) -> str:
