@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from clusterwatt.training import Reporter
 from clusterwatt.workloads.process import look
 from tests.e2e.page import Page
 from tests.e2e.servers import Server, agent, until
+from tests.machines import REPOSITORY
 
 pytestmark = pytest.mark.e2e
 
@@ -115,6 +118,61 @@ def test_at_the_socket_the_job_is_that_of_the_process(node: Server, folder: Path
         thief.log(step=3)
     assert (thief.sent, thief.dropped) == (0, 1)
     assert 'run="stolen"' not in node.get("/metrics")
+
+
+@pytest.fixture
+def job_cgroup() -> Iterator[Path]:
+    """A real cgroup, called as Slurm calls those of its jobs; in a hierarchy that the tests may write to."""
+    top = Path("/sys/fs/cgroup/freezer")
+    slurm = (top if top.is_dir() else top.parent) / f"slurm_clusterwatt-{os.getpid()}"
+    job = slurm / "uid_0" / "job_4711"
+    try:
+        job.mkdir(parents=True)
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made: {error}")
+    try:
+        yield job
+    finally:
+        for folder in (job, job.parent, slurm):
+            folder.rmdir()
+
+
+def report_from(cgroup: Path, address: str, script: str) -> str:
+    """What a process in a cgroup says that reports with this script."""
+    program = f"from clusterwatt.training import Reporter\naddress = {address!r}\n{script}"
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'echo $$ > "$1/cgroup.procs" && exec "$2" -c "$3"',
+            "-",
+            cgroup,
+            sys.executable,
+            program,
+        ],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "agent")},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_a_process_of_a_slurm_job_reports_for_that_job_and_no_other(
+    node: Server, folder: Path, job_cgroup: Path
+) -> None:
+    address = f"unix:{folder}/reports/agent.sock"
+    script = """
+for job in ("", "slurm/4711", "slurm/1"):
+    with Reporter("in-job", address, job=job, enabled=True) as reporter:
+        reporter.log(step=1, loss=0.5)
+    print(reporter.sent, reporter.dropped)
+"""
+    assert report_from(job_cgroup, address, script).splitlines() == ["1 0", "1 0", "0 1"]
+    assert told(node, "training_loss", run="in-job", job_id="slurm/4711", split="train") == 0.5
+    jobs = {labels["job_id"] for labels, _ in node.page().series("clusterwatt_training_step", run="in-job")}
+    assert jobs == {"slurm/4711"}
 
 
 def test_faults_are_told_in_lines(node: Server) -> None:
