@@ -18,7 +18,7 @@ from clusterwatt.readings.gpu import GpuInfo
 
 K = TypeVar("K")
 
-COMPUTE_SLICES = 7  # of a board in MIG mode, but for these (NVIDIA MIG user guide, supported profiles)
+COMPUTE_SLICES = 7  # of a board in MIG mode, but for these (NVIDIA MIG user guide, supported GPUs)
 FEWER_SLICES = {"A30": 4, "RTX PRO 6000": 4, "RTX PRO 5000": 2, "RTX PRO 4500": 2}
 
 # "3g.40gb", "1g.10gb+me"; "1c.3g.40gb" is a compute instance that has one slice of the three.

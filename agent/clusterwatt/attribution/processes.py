@@ -55,11 +55,10 @@ class Processes:
             elif owner is None and before is not None and now_s - before.owned_s <= LOOKED_UP_WITHIN_S:
                 found[process.uuid][process.pid] = before._replace(sm_ratio=ratio)
         answering = {integrals.uuid for integrals in parts.get(GpuIntegrals, ())}
-        for board in devices.boards.values():
-            if board.uuid not in answering:
-                for unit in board.units:
-                    lasting = self.on.get(unit.uuid, {})
-                    found[unit.uuid] = {pid: each._replace(owned_s=now_s) for pid, each in lasting.items()}
+        for uuid in devices.units:
+            if uuid not in answering:
+                lasting = self.on.get(uuid, {})
+                found[uuid] = {pid: each._replace(owned_s=now_s) for pid, each in lasting.items()}
         self.on = found
 
 
