@@ -360,6 +360,19 @@ def test_the_socket_has_its_mode_and_is_taken_away(tmp_path: Path, mode: int) ->
     asyncio.run(test())
 
 
+def test_the_way_to_the_socket_is_open_whatever_the_umask(tmp_path: Path) -> None:
+    async def test() -> None:
+        before = os.umask(0o077)
+        try:
+            async with receiving(tmp_path / "run" / "training"):
+                folders = [tmp_path / "run", tmp_path / "run" / "training"]
+                assert [stat.S_IMODE(os.stat(folder).st_mode) for folder in folders] == [0o755, 0o755]
+        finally:
+            os.umask(before)
+
+    asyncio.run(test())
+
+
 def test_a_socket_that_a_dead_agent_left_is_replaced(tmp_path: Path) -> None:
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(tmp_path / "agent.sock"))

@@ -253,8 +253,7 @@ def _settle(answer: asyncio.Future[Sender], outcome: Outcome[Sender]) -> None:
 
 def _bound(path: str, mode: int) -> socket.socket:
     """A socket at a path, in place of one at which nobody listens any more. Raises OSError."""
-    folder = Path(path).parent
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(Path(path).parent)
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
@@ -269,6 +268,16 @@ def _bound(path: str, mode: int) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+def _make_folder(folder: Path) -> None:
+    """Have a folder that all may pass through, whatever the umask: the socket's mode says who may report."""
+    missing = [above for above in (folder, *folder.parents) if not above.exists()]
+    for above in reversed(missing):
+        above.mkdir(exist_ok=True)
+        above.chmod(0o755)
+    if not folder.is_dir():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
 
 
 def _somebody_listens(path: str) -> bool:
