@@ -47,8 +47,6 @@ SO_PEERPIDFD = 77  # include/uapi/asm-generic/socket.h, since Linux 6.5; Python 
 LIMITS = GateLimits(
     head_s=5.0, waiting_s=10.0, exchange_s=5.0, idle_s=15.0, max_connections=128, max_served=8
 )
-
-
 REFUSED = {
     **gates.REFUSED,
     "max_connections": "training processes are turned away: too many are connected to training.api.socket; "
@@ -123,9 +121,8 @@ class Reception:
             answer: asyncio.Future[Sender] = loop.create_future()
 
             def done(outcome: Outcome[Sender]) -> None:
-                with contextlib.suppress(
-                    RuntimeError
-                ):  # a call that hung came back after the end of the loop
+                # A call that hung may come back after the end of the loop.
+                with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(_settle, answer, outcome)
 
             if not self._worker.start(lambda: _sender(connection, self._sender_of), done):
