@@ -111,7 +111,11 @@ def report(
     """A report of rows of the ledger, or of rows that were made alike."""
     from_s, to_s = period or (None, None)
     lines = [line_of(row) for row in rows]
-    unheld = None if rest is None else line_of(rest, "unattributed", rest.totals.gpu_seconds or 0.0)
+    unheld = None
+    if rest is not None:
+        # What nobody held; a ledger that could not be written for long puts time of jobs to it as well.
+        free_s = (rest.totals.gpu_seconds or 0.0) - (rest.totals.idle_gpu_seconds or 0.0)
+        unheld = line_of(rest, "unattributed", max(0.0, free_s))
     return Report(by, source, from_s, to_s, lines, unheld)
 
 

@@ -1,0 +1,74 @@
+"""The commands as people type them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clusterwatt import cli
+from tests.report.books import BEGIN_S
+
+
+def said(capfdbinary: pytest.CaptureFixture[bytes], *argv: str) -> str:
+    assert cli.main(argv) == 0
+    captured = capfdbinary.readouterr()
+    assert captured.err == b""
+    return captured.out.decode()
+
+
+def test_report_of_a_period_in_local_time(ledger: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    period = ("--from", "2026-11-30T13:00", "--to", "2026-12-01")
+    text = said(capfdbinary, "report", "--ledger", str(ledger), *period, "--by", "user", "--format", "json")
+    document = json.loads(text)
+    assert document["from"] == "2026-11-30T13:00:00+01:00"
+    assert document["to"] == "2026-12-01T00:00:00+01:00"
+    assert [line["user"] for line in document["lines"]] == ["ann", "bob"]
+
+
+def test_a_time_that_begins_with_a_hyphen_is_no_option(
+    ledger: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert "by job" in said(capfdbinary, "report", "--ledger", str(ledger), "--from", "-7d", "--to", "-1h")
+
+
+def test_the_ledger_of_the_configuration(
+    ledger: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    config = tmp_path / "clusterwatt.yaml"
+    config.write_text(f"ledger: {{path: {ledger}}}\n")
+    text = said(capfdbinary, "jobs", "--config", str(config), "--format", "csv")
+    assert text.endswith("\r\n")
+    assert "slurm/1" in text
+
+
+def test_job(ledger: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert said(capfdbinary, "job", "slurm/1", "--ledger", str(ledger)).startswith("Receipt of slurm/1 ")
+    card = said(
+        capfdbinary, "job", "slurm/1", "--ledger", str(ledger), "--format", "card-json", "--tokens", "1e9",
+        "--flops-per-token", "6e9",
+    )  # fmt: skip
+    assert json.loads(card)["compute"]["flop"] == pytest.approx(6e18)
+    assert json.loads(card)["time"]["started"] is not None
+    assert BEGIN_S
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "words"),
+    [
+        (("job",), 2, "required: ID"),
+        (("job", "slurm/1", "--tokens", "0"), 2, "expected a number above 0, as 1.5e12"),
+        (("jobs", "--limit", "0"), 2, "expected a whole number from 1 to 999999"),
+        (("report", "--by", "team"), 2, "invalid choice"),
+        (("report", "--from", "now", "--to", "-1h"), 1, "--from comes before --to"),
+        (("job", "slurm/77"), 1, "does not know slurm/77: `clusterwatt jobs` lists those that it knows"),
+    ],
+)
+def test_mistakes_are_one_line(
+    ledger: Path, capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], status: int, words: str
+) -> None:
+    assert cli.main((*argv, "--ledger", str(ledger))) == status
+    text = capsys.readouterr().err
+    assert words in text
+    assert text.count("\n") == 1
