@@ -324,6 +324,8 @@ def test_there_is_a_bound_on_runs_and_the_ones_written_last_stand(tmp_path: Path
     node.look()
     assert node.runs() == ["run2", "run3", "run4"]
     assert [failure.reason for failure in node.of(Failure)] == ["too_many"]
+    node.look()
+    assert [failure.ongoing for failure in node.of(Failure)] == [True]
     write(tmp_path / "new" / HERE, VERSION + scalar("loss", 0.5, 1, T0), T0 + 10)
     node.look(10)
     assert node.runs() == ["new", "run3", "run4"]
@@ -384,6 +386,9 @@ def test_the_owner_is_that_of_the_process_that_writes(tmp_path: Path) -> None:
     node.processes[2] = Process("slurm/4343", T0 + 45, uid)
     node.look(60)
     assert node.progress().job_id == "slurm/4343"  # resumed by another job
+    write(tmp_path / "run" / "events.out.tfevents.1700000100.here.3.0", VERSION)
+    node.look(60)
+    assert node.progress().job_id == ""  # and by one of which nothing is known
 
 
 @pytest.mark.parametrize(("started_s", "same_user"), [(T0 + 60, True), (T0 - 60, False)])
@@ -472,7 +477,12 @@ def test_a_folder_that_may_not_be_read_costs_no_other(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.look()
     assert node.runs() == ["run"]
-    assert [failure.reason for failure in node.of(Failure)] == ["permission"]
+    assert [(failure.reason, failure.ongoing) for failure in node.of(Failure)] == [("permission", False)]
+    node.look()
+    assert [(failure.reason, failure.ongoing) for failure in node.of(Failure)] == [("permission", True)]
+    closed.chmod(0o700)
+    node.look(60)
+    assert node.of(Failure) == []
 
 
 def test_a_file_that_cannot_be_read_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

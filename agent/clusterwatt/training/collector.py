@@ -37,6 +37,7 @@ BYTES_OF_A_FILE = 2 << 20
 MAX_FILES = 2_048
 AHEAD_S = 86_400.0  # an event of the day after tomorrow would stand as the newest until then
 ASK_AGAIN_SECONDS = 30.0
+FORGET_LEFT_OUT_SECONDS = 120.0  # each folder is looked at more often
 
 BY_RUN = ("run", "job_id")
 RUN = Table(TrainingRun, labels=(*BY_RUN, "framework"))
@@ -187,21 +188,18 @@ class TrainingCollector:
         self._reported = ReportedRuns(mailbox or Mailbox(), settings, clock)
         self._files: dict[str, _File] = {}
         self._runs: dict[str, RunState] = {}
-        self._too_many = False
+        self._left_out_s: float | None = None  # when a live run was left out last
 
     def collect(self) -> Iterator[Reading]:
         """The newest of every live run."""
         began = not self._finder.complete
-        self._too_many = False
         for place, found in self._finder.look():
             self._consider(place, found, history=began)
-        yield from self._finder.failures
+        yield from self._finder.failures()
         yield from self._read()
         self._let_go()
         yield from self._reported.take(self._runs)
-        if self._too_many:
-            limit = f"training.max_runs ({self._settings.max_runs}): further live runs are left out"
-            yield Failure("runs", "too_many", limit)
+        yield from self._left_out()
         for run in sorted(self._runs):
             state = self._runs[run]
             if state.last_event_s != NEVER_S:
@@ -216,7 +214,7 @@ class TrainingCollector:
             return
         if not self._live(found.st_mtime):
             return
-        moved = self._same_file(found)
+        moved = self._same_file(place, found)
         if moved is not None:
             if moved.tail.in_place():
                 return  # another way to a file that is followed already
@@ -225,7 +223,7 @@ class TrainingCollector:
             self._files[place.path] = moved
             return
         if not self._make_room(place.run, found.st_mtime):
-            self._too_many = True
+            self._left_out_s = self._clock.monotonic_s()
             return
         state = self._runs.setdefault(place.run, RunState(place.run))
         tail_bytes = self._settings.tail_bytes if self._settings.read_from == "tail" else None
@@ -234,15 +232,17 @@ class TrainingCollector:
         self._files[place.path] = file
         self._find_owner(file, found.st_uid)
 
-    def _same_file(self, found: os.stat_result) -> _File | None:
-        identity = (found.st_dev, found.st_ino)
+    def _same_file(self, place: Place, found: os.stat_result) -> _File | None:
+        """The followed file that this one is, under another path. Numbers of inodes are given out again."""
+        identity, name = (found.st_dev, found.st_ino), os.path.basename(place.path)
         for file in self._files.values():
-            if file.tail.identity == identity and found.st_size >= file.tail.size:
+            same = file.tail.identity == identity and found.st_size >= file.tail.size
+            if same and name.startswith(os.path.basename(file.tail.path)):
                 return file
         return None
 
     def _find_owner(self, file: _File, uid: int) -> None:
-        """Ask whose a file is: when it is new, and while nobody knows. The newest file of a run decides."""
+        """Ask whose a run is, by its newest file: when that is new, and while nobody knows."""
         now_s = self._clock.monotonic_s()
         asked_s = file.asked_s
         if asked_s is not None and (file.state.owner or now_s - asked_s < ASK_AGAIN_SECONDS):
@@ -251,8 +251,8 @@ class TrainingCollector:
         newest = max(
             (other.place.name.created_s or 0.0) for other in self._files.values() if other.state is file.state
         )
-        if (file.place.name.created_s or 0.0) >= newest or not file.state.owner:
-            file.state.owner = self._writers.owner(file.place, uid) or file.state.owner
+        if (file.place.name.created_s or 0.0) >= newest:
+            file.state.owner = self._writers.owner(file.place, uid)
 
     def _make_room(self, run: str, written_s: float) -> bool:
         """Whether one more file may be followed; the one that is silent longest makes room for a newer."""
@@ -265,8 +265,16 @@ class TrainingCollector:
         for file in [file for file in self._files.values() if file.state is oldest.state]:
             self._drop(file)
         self._runs.pop(oldest.place.run, None)
-        self._too_many = True
+        self._left_out_s = self._clock.monotonic_s()
         return True
+
+    def _left_out(self) -> Iterator[Failure]:
+        if self._left_out_s is None:
+            return
+        age_s = self._clock.monotonic_s() - self._left_out_s
+        if age_s < FORGET_LEFT_OUT_SECONDS:
+            limit = f"training.max_runs ({self._settings.max_runs}): further live runs are left out"
+            yield Failure("runs", "too_many", limit, ongoing=age_s > 0)
 
     def _read(self) -> Iterator[Failure]:
         """Read what was appended to each file; those that did not get their turn come first the next time."""

@@ -88,22 +88,25 @@ class Finder:
         self._due = [(0.0, top) for top in self._tops]
         self._top_of_run: dict[str, str] = {}
         self._failures: dict[str, Failure] = {}
+        self._tried: set[str] = set()
         self.complete = False
 
-    @property
-    def failures(self) -> Iterable[Failure]:
-        """Folders that could not be read when they were looked at last."""
-        return self._failures.values()
+    def failures(self) -> Iterator[Failure]:
+        """Folders that could not be read when they were looked at last; ongoing where that was earlier."""
+        for path, failed in self._failures.items():
+            yield failed if path in self._tried else msgspec.structs.replace(failed, ongoing=True)
 
     def look(self) -> Iterator[tuple[Place, os.stat_result]]:
         """Go on with the walk: accepted event files in folders that are due. `complete` after the first."""
         now_s = self._clock.monotonic_s()
+        self._tried.clear()
         for _ in range(FOLDERS_A_PASS):
             if not self._due or self._due[0][0] > now_s:
                 self.complete = True
                 return
             _, path = heapq.heappop(self._due)
             folder = self._folders[path]
+            self._tried.add(path)
             try:
                 fresh = self._visit(path, folder)
             except OSError as error:
