@@ -90,7 +90,7 @@ def test_hugging_face_trainer(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> 
     module(monkeypatch, "transformers", TrainerCallback=TrainerCallback)
     example = run(HUGGING_FACE)["ClusterwattCallback"]
     assert issubclass(example, TrainerCallback)
-    callback: Any = example("llama-7b", precision="bf16")  # type: ignore[call-arg]  # the example's own
+    callback: Any = example("llama-7b", precision="bf16")
     args = SimpleNamespace()
     state = SimpleNamespace(global_step=0, num_input_tokens_seen=0)
     control = SimpleNamespace(should_log=False, should_evaluate=False, should_save=False)
@@ -129,7 +129,7 @@ def test_pytorch_lightning(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Non
     module(monkeypatch, "lightning.pytorch.callbacks", Callback=Callback)
     example = run(LIGHTNING)["ClusterwattCallback"]
     assert issubclass(example, Callback)
-    callback: Any = example("llama-7b")  # type: ignore[call-arg]  # the example's own
+    callback: Any = example("llama-7b")
     trainer = SimpleNamespace(global_step=0, log_every_n_steps=2, callback_metrics={})
     model: object = SimpleNamespace()
     callback.on_train_start(trainer, model)
