@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.e2e.servers import free_port, running, until, wait_for
@@ -25,6 +28,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 PACKAGE = apt.CACHE / "slurm-wlm"
 CLIENT_S = 30.0
 READY_S = 30.0
+MAX_JOBS = 1_000
 NODE = socket.gethostname().split(".")[0]
 
 SLURM_CONF = """\
@@ -155,21 +159,23 @@ def cluster(gpus: int = 8) -> Iterator[Slurm]:
     """Start all three daemons; ends every job, every daemon and every cgroup of it afterwards."""
     # A socket's path has an end at 107 characters, which pytest's folders come near.
     folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+    # Cgroups of jobs bear the node's name and the job's number only: no two clusters here may share one.
+    first_job = 1_000 + secrets.randbelow(60_000_000)
     try:
-        with _started(folder, gpus) as slurm:
+        with _started(folder, gpus, first_job) as slurm:
             try:
                 yield slurm
             finally:
                 slurm.cancel_all()
     finally:
-        _remove_cgroups()
+        _remove_cgroups(range(first_job, first_job + MAX_JOBS))
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _started(folder: Path, gpus: int) -> Iterator[Slurm]:
+def _started(folder: Path, gpus: int, first_job: int) -> Iterator[Slurm]:
     unpacked = apt.find("slurmctld") == apt.BIN / "slurmctld"
-    _configure(folder, gpus, unpacked=unpacked)
+    _configure(folder, gpus, first_job, unpacked=unpacked)
     environment = dict(os.environ, SLURM_CONF=str(folder / "slurm.conf"), PWD=str(folder))
     if unpacked:
         libraries = [str(found) for pattern in apt.LIBRARIES for found in PACKAGE.glob(pattern)]
@@ -201,7 +207,7 @@ def _state(slurm: Slurm) -> str:
     return ""
 
 
-def _configure(folder: Path, gpus: int, *, unpacked: bool) -> None:
+def _configure(folder: Path, gpus: int, first_job: int, *, unpacked: bool) -> None:
     for name in ("state", "spool", "jobs", "receipts"):
         (folder / name).mkdir()
     for number in range(gpus):
@@ -217,8 +223,7 @@ def _configure(folder: Path, gpus: int, *, unpacked: bool) -> None:
         "last": gpus - 1,
         "ctld_port": free_port(),
         "slurmd_port": free_port(),
-        # Cgroups of jobs bear the node's name and the job's number only: no two clusters here may share one.
-        "first_job": 1_000 + secrets.randbelow(60_000_000),
+        "first_job": first_job,
         "plugins": f"PluginDir={plugins}" if plugins else "",
     }
     (folder / "slurm.conf").write_text(SLURM_CONF.format(**values))
@@ -233,10 +238,28 @@ def _configure(folder: Path, gpus: int, *, unpacked: bool) -> None:
         hook.chmod(0o755)
 
 
-def _remove_cgroups() -> None:
-    """Remove what slurmd leaves: an agent on this machine would take it for a sign that Slurm rules here."""
-    for top in (CGROUPS / "freezer", CGROUPS / "system.slice"):
-        for root in (*top.glob(f"slurm_{NODE}"), *top.glob("slurmstepd.scope")):
-            for folder, _, _ in os.walk(root, topdown=False):
-                with contextlib.suppress(OSError):  # another cluster's jobs are in it
-                    os.rmdir(folder)
+def _remove_cgroups(jobs: range) -> None:
+    """Remove what slurmd leaves: an agent on this machine would take it for a sign that Slurm rules here.
+
+    What still runs in a job of ours, because a daemon failed, is killed.
+    """
+    for pattern in (f"*/slurm_{NODE}", "system.slice/slurmstepd.scope"):
+        for root in CGROUPS.glob(pattern):
+            for procs in root.rglob("cgroup.procs"):
+                if any(number in jobs for number in _numbers(procs)):
+                    for pid in procs.read_text().split():
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(int(pid), signal.SIGKILL)
+            until(partial(_removed, root, jobs), READY_S, "the cgroups of our jobs are empty")
+
+
+def _numbers(path: Path) -> list[int]:
+    return [int(part.removeprefix("job_")) for part in path.parts if re.fullmatch(r"job_[0-9]+", part)]
+
+
+def _removed(root: Path, jobs: range) -> bool:
+    """Remove every empty cgroup; whether none of our jobs is left."""
+    for folder, _, _ in os.walk(root, topdown=False):
+        with contextlib.suppress(OSError):  # it is busy, or another cluster's
+            os.rmdir(folder)
+    return not any(number in jobs for left in root.rglob("job_*") for number in _numbers(left))
