@@ -31,9 +31,8 @@ from clusterwatt.readings.work import (
     UnattributedEnergy,
 )
 from tests.clocks import FakeClock
-from tests.ledger.batches import batch, commit, keeper, of, settle
+from tests.ledger.batches import MEMORY, batch, commit, keeper, of, settle
 
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # SQLite syncs each commit
 JOBS = ("", "slurm/1", "slurm/2", "unit/x.service")
 
 numbers = st.floats(min_value=0.0, max_value=1e6, allow_subnormal=False)
@@ -248,7 +247,7 @@ def no_room(books: Keeper) -> Iterator[None]:
 
 TestLedgers = Ledgers.TestCase
 TestLedgers.settings = settings(
-    max_examples=25,
+    max_examples=15,
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import fsum
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from clusterwatt.ledger.report import PART, Cost, UsageRow, reader
 from clusterwatt.ledger.state import Payload
 from tests.clocks import FakeClock
 from tests.ledger import history
-from tests.ledger.batches import H100, amounts, batch, commit, gpu_entry, keeper, record
+from tests.ledger.batches import H100, MEMORY, amounts, batch, commit, gpu_entry, keeper, record
 from tests.ledger.history import BEGIN_S, HOUR_S
 
 JOBS = 2_000
@@ -23,9 +24,10 @@ DAY_S = 86_400
 
 
 @pytest.fixture(scope="module")
-def month(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Payload]:
-    path = tmp_path_factory.mktemp("ledger") / "ledger.db"
-    return path, history.write(path, JOBS)
+def month() -> Iterator[tuple[Path, Payload]]:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        path = Path(folder) / "ledger.db"
+        yield path, history.write(path, JOBS)
 
 
 Key = Callable[[Entry, Payload], str]

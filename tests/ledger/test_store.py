@@ -254,7 +254,7 @@ def test_readers_and_the_writer_do_not_wait_for_each_other(
 
 def test_a_reader_changes_nothing(books: Store, path: Path, clock: FakeClock) -> None:
     begun(books, clock)
-    with reader(path) as report, pytest.raises(sqlite3.OperationalError, match="readonly"):
+    with pytest.raises(LedgerError, match="readonly"), reader(path) as report:
         report._connection.execute("DELETE FROM job")
 
 

@@ -23,7 +23,7 @@ from clusterwatt.config.model import Ledger
 from clusterwatt.ledger import gathering, series
 from clusterwatt.ledger.state import Payload, Recovered, State, opened
 from clusterwatt.ledger.store import InUseError, LedgerError, Store
-from clusterwatt.ledger.totals import Totals, totals_of
+from clusterwatt.ledger.totals import Totals, known_of, totals_of
 from clusterwatt.log import ChangeLog
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.work import LedgerState
@@ -93,7 +93,8 @@ class Keeper:
         self._gathered = Payload()
         self._in_flight: Payload | None = None
         self._coming: dict[Entry, Totals] = {}  # gathered or in flight: their series begin at 0
-        self._unopened = False  # and they may not be on the page yet
+        self._kinds: dict[Entry, tuple[bool, ...]] = {}  # which of an entry's amounts were known last
+        self._unopened = False  # what is coming may not be on the page yet
         self._seen_s: dict[str, float] = {}
         self._not_before_s = self._next_commit_s = self._next_prune_s = clock.monotonic_s()
         self._lines: tuple[Reading, ...] | None = None
@@ -206,9 +207,11 @@ class Keeper:
         for entry, amounts in batch.entries.items():
             if entry.job_id != NOBODY:
                 self._seen_s[entry.job_id] = now_s
-            known, new = self._coming.get(entry), totals_of(entry, amounts).opened()
-            if known is None or (new := known.plus(new)) != known:
-                self._coming[entry] = new
+            kinds = known_of(amounts)
+            if self._kinds.get(entry) != kinds:  # hardly ever, and the rest takes its time
+                self._kinds[entry] = kinds
+                known, new = self._coming.get(entry), totals_of(entry, amounts).opened()
+                self._coming[entry] = new if known is None else known.plus(new)
                 self._unopened = True
 
     def _start_next(self) -> None:
@@ -282,7 +285,9 @@ class Keeper:
                 self._ended += [record.job.job_id for record in jobs if record.ended_s is not None]
                 self._in_flight = None
                 self._log.good("bound", f"{self._settings.path}: nothing has to be put together any more")
-                self._coming = {entry: self._coming[entry] for entry, _ in gathering.entries(self._gathered)}
+                coming = {entry for entry, _ in gathering.entries(self._gathered)}
+                self._coming = {entry: row for entry, row in self._coming.items() if entry in coming}
+                self._kinds = {entry: kinds for entry, kinds in self._kinds.items() if entry in coming}
             self._unopened = True
             self._show(self._forget(answer.state, now_s))
         elif isinstance(answer, _Pruned) and answer.more:
@@ -296,7 +301,7 @@ class Keeper:
         self._not_before_s = now_s + (max(RETRY_S, self._settings.commit_seconds) if self._state else RETRY_S)
         if isinstance(error, InUseError):
             self._in_use = error
-            self._gathered, self._coming = Payload(), {}
+            self._gathered, self._coming, self._kinds = Payload(), {}, {}
         if isinstance(error, LedgerError):
             self._log.bad("", error.state, str(error))
         else:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import msgspec
 
 from clusterwatt.attribution.entries import JobRecord, plus
-from clusterwatt.ledger.store import JOB_COLUMNS, Connection, open_to_read
+from clusterwatt.ledger.store import JOB_COLUMNS, Connection, reading
 from clusterwatt.ledger.totals import COLUMNS, ENERGY, Totals
 from clusterwatt.readings.work import Job
 
@@ -78,13 +78,9 @@ class LedgerInfo(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def reader(path: Path) -> Iterator[Reader]:
-    """Open a ledger to read; all answers are of one moment. Raises LedgerError."""
-    connection = open_to_read(path)
-    try:
-        connection.execute("BEGIN")
+    """Open a ledger to read; all answers are of one moment. Raises LedgerError, also within the block."""
+    with reading(path) as connection:
         yield Reader(connection)
-    finally:
-        connection.close()
 
 
 class Reader:
@@ -167,6 +163,14 @@ class Reader:
             unobserved_seconds=node[3],
             measured_joules=node[4],
             booked_joules=ask("SELECT TOTAL(joules) FROM account").fetchone()[0],
+        )
+
+    def counters(self) -> Mapping[str, float]:
+        """What the driver's energy counters stood at when the books were last written, by UUID."""
+        return dict(
+            self._connection.execute(
+                "SELECT device, counter_joules FROM baseline WHERE counter_joules IS NOT NULL"
+            ).fetchall()
         )
 
     def _counts(self, by: By, period: Mapping[str, float]) -> Mapping[str, int]:

@@ -596,8 +596,20 @@ def remedy_for(error: Exception, path: Path) -> tuple[str, str]:
 # --- Reading and copying beside the writer -------------------------------------------------------------
 
 
-def open_to_read(path: Path) -> Connection:
-    """A connection that cannot write, for use beside an agent that does. Raises LedgerError."""
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[Connection]:
+    """A connection that sees one moment, for use beside an agent that writes. Raises LedgerError."""
+    connection = _open_to_read(path)
+    try:
+        connection.execute("BEGIN")
+        yield connection
+    except sqlite3.Error as error:
+        raise LedgerError("damaged" if damaged(error) else "io_error", f"{path}: {error}") from None
+    finally:
+        connection.close()
+
+
+def _open_to_read(path: Path) -> Connection:
     if not path.exists():
         raise LedgerError("missing", f"{path}: there is no ledger; it is where ledger.path of the agent says")
     try:
@@ -641,7 +653,7 @@ def backup(path: Path, copy: Path, *, force: bool) -> int:
     if copy.exists() and not force:
         raise LedgerError("exists", f"{copy} is there already; --force replaces it")
     part = Path(f"{copy}.part")
-    source = open_to_read(path)
+    source = _open_to_read(path)
     try:
         part.unlink(missing_ok=True)
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -88,3 +88,15 @@ def totals_of(entry: Entry, amounts: Amounts) -> Totals:
         row.idle_joules = amounts.joules
         row.idle_cost = plus(amounts.energy_cost, amounts.gpu_cost)
     return row
+
+
+def known_of(amounts: Amounts) -> tuple[bool, ...]:
+    """Which of the columns of an entry `totals_of` fills."""
+    return (
+        amounts.joules is None,
+        amounts.carbon_grams is None,
+        amounts.energy_cost is None,
+        amounts.gpu_cost is None,
+        amounts.observed_seconds > 0,
+        amounts.tensor_observed_seconds > 0,
+    )
