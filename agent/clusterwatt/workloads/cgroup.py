@@ -95,7 +95,7 @@ def most_specific(owners: Iterable[Owner | None]) -> Owner | None:
     return best
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=4096)
 def owner_of(path: str) -> Owner | None:
     """Whose a cgroup is, by its path; None when the path does not tell.
 

@@ -49,20 +49,30 @@ class JobFiles:
         self._read: dict[str, tuple[tuple[int, int], JobFile]] = {}
 
     def read(self) -> Iterator[JobFile | Failure]:
-        """A job, or what is wrong, for each file there is; none when the folder is not there."""
+        """A job, or what is wrong, for each file there is; none when the folder is not there.
+
+        What cannot be read just now is as it was read last.
+        """
         kept, self._read = self._read, {}
-        for name in self._names():
+        try:
+            names = self._names()
+        except OSError as error:
+            yield failure(self._directory, error)
+            self._read = kept
+            yield from (job for _, job in kept.values())
+            return
+        for name in names:
             path = f"{self._directory}/{name}"
             try:
-                job = self._job(name, path, kept.get(name))
-            except (OSError, ValueError) as error:
-                if isinstance(error, OSError):
-                    yield failure(path, error)
-                else:
-                    yield Failure(item=path, reason="malformed", detail=str(error))
-                continue
-            if job is not None:
-                yield job
+                self._look(name, path, kept.get(name))
+            except OSError as error:
+                yield failure(path, error)
+                if name in kept:
+                    self._read[name] = kept[name]
+            except ValueError as error:
+                yield Failure(item=path, reason="malformed", detail=str(error))
+            if name in self._read:
+                yield self._read[name][1]
 
     def _names(self) -> list[str]:
         try:
@@ -72,7 +82,8 @@ class JobFiles:
             raise_unless_not_offered(error, self._directory)
             return []
 
-    def _job(self, name: str, path: str, kept: tuple[tuple[int, int], JobFile] | None) -> JobFile | None:
+    def _look(self, name: str, path: str, kept: tuple[tuple[int, int], JobFile] | None) -> None:
+        """Read a file unless it is the one that was read before. Raises OSError or ValueError."""
         try:
             status = os.stat(path, follow_symlinks=False)
             identity = (status.st_ino, status.st_mtime_ns)
@@ -80,10 +91,9 @@ class JobFiles:
                 kept = identity, parse(_content(path), status.st_mtime)
         except OSError as error:
             if error.errno in NOT_OFFERED:
-                return None  # its job ended between listing and reading
+                return  # its job ended between listing and reading
             raise
         self._read[name] = kept
-        return kept[1]
 
 
 def parse(text: str, written_s: float) -> JobFile:
