@@ -91,7 +91,7 @@ class Store:
         self._lock: int | None = None
         self._connection: Connection | None = None
         self._identity: tuple[int, int] | None = None
-        self._new = False  # the file misses what is in memory
+        self._new = False  # the file misses totals that are in memory
         self._aside_s: float | None = None
         self._jobs: dict[str, int] = {}
         self._entries: dict[Entry, int] = {}
@@ -120,7 +120,7 @@ class Store:
                 if not damaged(error):
                     raise
                 self._set_aside(_UnusableError("damaged", str(error)))
-                self._begin_again()
+                self._follow_file()
                 return self._commit(state, payload, wanted, month_of)
 
     def prune(self, retention_days: float, max_bytes: int, live: Collection[str]) -> bool:
@@ -247,32 +247,25 @@ class Store:
             self._connection = None
 
     def _follow_file(self) -> None:
-        """Notice that the file was taken away, and have one again."""
-        if self._connection is not None:
-            try:
-                found = os.stat(self._path)
-                moved = (found.st_dev, found.st_ino) != self._identity
-            except FileNotFoundError:
-                moved = True
-            if moved:
-                log.warning("%s: the file was taken away; a new one is begun", self._path)
-                self._disconnect()
-                self._begin_again()
-        elif not self._new:
+        """Notice that the file was taken away, and have one again, to which memory is to be written."""
+        if self._connection is not None and self._was_taken_away():
+            log.warning("%s: the file was taken away; a new one is begun", self._path)
+            self._disconnect()
+        if self._connection is None:
+            self._new = True
             self._take_lock()
             try:
                 self._connect()
             except _UnusableError as error:
                 self._set_aside(error)
-                self._begin_again()
-        if self._new:
-            self._begin_again()
+                self._connect()
 
-    def _begin_again(self) -> None:
-        """Have a file that takes over the totals in memory."""
-        self._new = True
-        self._take_lock()
-        self._connect()
+    def _was_taken_away(self) -> bool:
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return True
+        return (found.st_dev, found.st_ino) != self._identity
 
     def _set_aside(self, why: _UnusableError) -> None:
         """Rename the file, with its WAL, so that a new one can be begun."""
@@ -473,9 +466,9 @@ class Store:
         gone = [
             (number, job_id)
             for number, job_id in connection.execute(
-                "SELECT number, job_id FROM job WHERE last_hour_s < ? AND number <> 0 "
-                "ORDER BY last_hour_s LIMIT ?",
-                (before_s, PRUNED_JOBS),
+                "SELECT number, job_id FROM job WHERE number <> 0 AND "
+                "(last_hour_s < ? OR (last_hour_s IS NULL AND last_seen_s < ?)) ORDER BY last_hour_s LIMIT ?",
+                (before_s, before_s, PRUNED_JOBS),
             )
             if job_id not in live
         ]
