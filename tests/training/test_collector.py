@@ -538,3 +538,56 @@ def test_the_helper_that_writes_files_writes_what_is_read(tmp_path: Path) -> Non
     node = Node(tmp_path)
     node.look()
     assert (node.progress().learning_rate, node.loss()) == (0.125, 0.5)
+
+
+def test_corruption_after_the_tail_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "run" / HERE
+    write(path, VERSION + scalar("loss", 0.5, 1, T0) * 500)
+    node = Node(tmp_path, tail_bytes=5000)
+    node.look()
+    assert node.of(Failure) == []  # the tail begins in the middle of a record
+    write(path, b"broken" + scalar("loss", 0.25, 2, T0 + 1))
+    node.look()
+    assert [failure.reason for failure in node.of(Failure)] == ["corrupt"]
+    assert node.loss() == 0.25
+
+
+def test_a_folder_is_listed_again_only_when_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    write(folder / HERE, VERSION + scalar("loss", 0.5, 1, T0))
+    for each in (folder, tmp_path):
+        os.utime(each, (T0 - 100, T0 - 100))
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def counting(path: str) -> Any:
+        listed.append(str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counting)
+    node = Node(tmp_path)
+    for _ in range(5):
+        node.look(60)
+    assert listed == [str(tmp_path), str(folder)]
+    write(
+        folder / "events.out.tfevents.1700000001.here.2.0",
+        VERSION + scalar("loss", 0.25, 2, T0 + 1),
+        T0 + 300,
+    )
+    os.utime(folder, (T0 + 290, T0 + 290))
+    node.look(60)
+    assert listed[2:] == [str(folder)]
+    assert node.loss() == 0.25
+
+
+def test_a_change_within_the_tick_of_the_file_systems_clock_is_seen(tmp_path: Path) -> None:
+    write(tmp_path / "a" / HERE, VERSION + scalar("loss", 0.5, 1, T0))
+    os.utime(tmp_path, (T0, T0))
+    node = Node(tmp_path)
+    node.look()
+    write(tmp_path / "b" / HERE, VERSION + scalar("loss", 0.5, 1, T0))
+    os.utime(tmp_path, (T0, T0))
+    node.look(10)
+    assert node.runs() == ["a", "b"]

@@ -105,6 +105,12 @@ def test_the_plugin_may_stand_in_the_first_event_only() -> None:
     assert read(later, from_start=False) == [("loss", 0.5, 2, WALL_S)]
 
 
+def test_an_event_of_another_form_is_not_taken_for_the_common_one() -> None:
+    common = event(WALL_S, 5, simple("loss", 0.5))
+    without_time = field(3, b"1234567") + common[9:]  # as long as a wall time
+    assert read(common, without_time) == [("loss", 0.5, 5, WALL_S), ("loss", 0.5, 5, 0.0)]
+
+
 def test_values_that_are_not_finite_come_as_they_are() -> None:
     record = event(WALL_S, 1, simple("a", math.inf), simple("b", math.nan))
     (_, infinite, *_), (_, not_a_number, *_) = read(record)
