@@ -187,16 +187,24 @@ def test_running_jobs_and_two_currencies(tmp_path: Path) -> None:
     made.stop(5.0)
 
 
-def test_a_report_of_a_month_is_quick(month: tuple[Path, Payload]) -> None:
-    """A hundred thousand jobs in a second are 10 us a job; a loaded machine may take five times that."""
+def test_a_report_of_a_month_costs_little_more_than_its_rows(month: tuple[Path, Payload]) -> None:
+    """`benchmarks.ledger` has the figures for a hundred thousand jobs; a ratio holds on any machine."""
     path, _ = month
-    took_s = []
-    for _ in range(3):
-        with reader(path) as books:
-            began_s = time.perf_counter()
+    rows_s, report_s, groups_s = [], [], []
+    with reader(path) as books:
+        for _ in range(5):
+            began_s = time.process_time()
+            rows = books._connection.execute("SELECT * FROM job JOIN total ON total.job = number").fetchall()
+            rows_s.append(time.process_time() - began_s)
+            assert len(rows) >= JOBS
+            began_s = time.process_time()
             assert len(books.usage(BEGIN_S, BEGIN_S + 31 * DAY_S)) == JOBS
-            took_s.append(time.perf_counter() - began_s)
-    assert min(took_s) / JOBS < 50e-6
+            report_s.append(time.process_time() - began_s)
+            began_s = time.process_time()
+            books.usage(BEGIN_S, BEGIN_S + 31 * DAY_S, by="user")
+            groups_s.append(time.process_time() - began_s)
+    assert min(report_s) < 5 * min(rows_s)
+    assert min(groups_s) < 5 * min(rows_s)
 
 
 def test_what_lies_outside_the_period_is_not_read(month: tuple[Path, Payload]) -> None:
