@@ -97,7 +97,7 @@ def test_csv_is_rfc_4180_and_no_formula(ledger: Path) -> None:
     header, *rows = csv.reader(io.StringIO(text, newline=""))
     found = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
     assert len(set(header)) == len(header)
-    assert found["slurm/2"]["name"] == "'" + NAME
+    assert found["slurm/2"]["name"] == "'" + NAME.replace("\x1b", "\\x1b")
     assert float(found["slurm/1"]["cost_EUR"]) == pytest.approx(6.23)
     assert found["slurm/1"]["energy_dram_kwh"] == ""
     assert list(found)[-2:] == ["unattributed", "total"]
@@ -169,3 +169,28 @@ def test_a_period_without_jobs_is_empty_and_right(ledger: Path) -> None:
     assert json.loads(text)["lines"] == []
     for form in formats.FORMATS:
         assert commands.usage(Source(ledger), 0.0, 3_600.0, "user", form, SystemClock())
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1+1", "'\\t=1+1"),
+        ("\r=1+1", "'\\r=1+1"),
+        ("a=b", "a=b"),
+        ('say "hi", twice', 'say "hi", twice'),
+        ("two\nlines", "two\\nlines"),
+        ("nul\0", "nul\\x00"),
+    ],
+)
+def test_names_in_csv(ledger: Path, name: str, cell: str) -> None:
+    with reader(ledger) as books:
+        row = books.usage(*PERIOD)[0]
+    assert row.record is not None
+    record = msgspec.structs.replace(row.record, job=msgspec.structs.replace(row.record.job, name=name))
+    text = formats.as_csv(lines.report("job", "", PERIOD, [msgspec.structs.replace(row, record=record)]))
+    _, found = csv.reader(io.StringIO(text, newline=""))
+    assert found[1] == cell

@@ -24,7 +24,14 @@ FORMS: Mapping[str, Callable[[float], str]] = {
     "kg": "{:.3f}".format,
     "money": "{:.2f}".format,
 }
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a formula begins in spreadsheets
+FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\\t",
+    "\\r",
+)  # how a formula begins in spreadsheets; tab and return are escaped
 NOTE = "Books are kept by full hours (UTC)."
 
 
@@ -153,10 +160,12 @@ def _plain(column: Column, line: Line) -> str:
     return FORMS[column.kind](cell)
 
 
-def _harmless(cell: Cell) -> str | float | None:
-    if isinstance(cell, str) and cell.startswith(FORMULA):
-        return "'" + cell
-    return cell
+def _harmless(cell: Cell) -> Cell:
+    """A cell that is on one line, and no formula."""
+    if not isinstance(cell, str):
+        return cell
+    text = escaped(cell)
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def in_markdown(text: str) -> str:
