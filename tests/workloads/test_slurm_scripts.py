@@ -121,6 +121,14 @@ def test_forms_of_lists(host: Host, gpus: str, visible: str, expected: tuple[str
     assert host.job().gpus == expected
 
 
+@pytest.mark.parametrize(("numbers", "gpus"), [("minor", "3"), ("index", "0")])
+def test_a_gpu_that_is_not_initialised_has_no_uuid_yet(tmp_path: Path, numbers: str, gpus: str) -> None:
+    unknown = "GPU-????????-????-????-????-????????????"
+    host = Host(tmp_path, (("0000:1b:00.0", 3, unknown),))
+    host.run("prolog", SLURM_JOB_GPUS=gpus, CW_GPU_NUMBERS=numbers)
+    assert host.job().gpus == ("minor:3",)
+
+
 def test_without_the_drivers_files_the_numbers_are_kept(tmp_path: Path) -> None:
     host = Host(tmp_path, ())
     host.run("prolog")
