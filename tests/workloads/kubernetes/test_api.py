@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -125,3 +126,25 @@ def test_the_cluster_around_the_agent_is_found(tmp_path: Path) -> None:
         "https://[fd00::1]:6443", "/t", f"{account}/ca.crt"
     )
     assert address("https://api:1", "/t", "/c", {}, account) == Address("https://api:1", "/t", "/c")
+
+
+def test_a_server_that_answers_without_haste_costs_the_deadline() -> None:
+    """Each read is in time, and the answer never ends."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(ConnectionError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+                for _ in range(500):
+                    connection.sendall(b" ")
+                    gone.wait(0.02)
+
+        gone = threading.Event()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        where = Address(f"http://127.0.0.1:{listening.getsockname()[1]}", "", "")
+        with pytest.raises(TimeoutError, match="no answer from"):
+            pod_names(Api(where, SystemClock(), 0.3))
+        thread.join(10)
+    assert not thread.is_alive()

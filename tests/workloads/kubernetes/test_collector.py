@@ -417,7 +417,9 @@ def test_other_pods_of_the_job_belong_to_it(node: Node, kubelet: Kubelet, api: A
     api.object("/apis/kubeflow.org/v1", "team", "pytorchjobs", "train")
     api.pod("team", "worker-0", uid(1), owner)
     api.pod("team", "loader-0", uid(2), owner)
+    node.start(4)
     api.pod("team", "web", uid(3))
+    api.pod("team", "loader-1", uid(4), owner, phase="Succeeded")
     readings = node.read()
     assert [member.member for member in of(JobMember, readings)] == [f"pod/{uid(1)}", f"pod/{uid(2)}"]
     assert [use.owner for use in of(JobHostUse, readings)] == [f"pod/{uid(1)}", f"pod/{uid(2)}"]
@@ -569,3 +571,22 @@ def test_replicas_of_one_gpu_in_one_container_are_one_claim(bare: Node, kubelet:
         (A, f"{uid(1)}/main"),
         (A, f"{uid(1)}/side"),
     ]
+
+
+def test_without_the_api_a_new_pod_is_known_at_once(bare: Node, kubelet: Kubelet) -> None:
+    hold(bare, kubelet, "one")
+    bare.log("team", "one", 1)
+    assert claims(bare.read())
+    hold(bare, kubelet, "one", "two")
+    bare.log("team", "two", 2)
+    readings = bare.later(2)
+    assert [member for _, _, member in claims(readings)] == [f"{uid(1)}/main", f"{uid(2)}/main"]
+    assert failures(readings) == []
+
+
+def test_an_api_that_nobody_serves_is_asked_one_question_at_a_time(
+    node: Node, kubelet: Kubelet, api: ApiServer
+) -> None:
+    hold(node, kubelet, "one")
+    api.close()
+    assert failures(node.read()) == [("api: pods", "io_error")]

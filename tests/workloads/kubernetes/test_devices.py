@@ -91,3 +91,8 @@ def test_a_site_may_have_its_own_names() -> None:
         "main", (Assigned("nvidia.com/a100", ("0",)), Assigned("nvidia.com/gpu", ("1",))), ()
     )
     assert list(devices(container, ("nvidia.com/a*",), {})) == [("0", "index:0")]
+
+
+def test_devices_of_other_drivers_are_none_of_ours() -> None:
+    nic = ClaimedDevice("nic.example.com", "node-a", "gpu-0", ())
+    assert list(devices(Container("main", (), (nic,)), RESOURCES, {})) == []

@@ -79,7 +79,9 @@ def pod_of(made_by: dict[str, object], **marks: str) -> Pod:
     return Pod("team", "pod-0", "uid-of-pod", marks, above)
 
 
-@pytest.mark.parametrize(("kinds", "topmost", "work"), CHAINS, ids="-".join)
+@pytest.mark.parametrize(
+    ("kinds", "topmost", "work"), CHAINS, ids=["-".join(kinds) for kinds, _, _ in CHAINS]
+)
 def test_the_topmost_controller_is_the_job(api: ApiServer, kinds: list[str], topmost: str, work: str) -> None:
     pod = owned(api, *kinds)
     member = Member(pod, owners(api, FakeClock()).chain(pod))
@@ -165,8 +167,25 @@ def test_a_controller_that_cannot_be_read_now_is_not_guessed(api: ApiServer) -> 
 def test_a_controller_that_is_gone_is_the_topmost(api: ApiServer) -> None:
     pod = pod_of(reference("Job", "gone"))
     assert owners(api, FakeClock()).chain(pod) == Chain((Owner("Job", "gone", "uid-of-gone"),))
-    api.objects["/apis/batch/v1/namespaces/team/jobs/gone"] = {"metadata": {"uid": "another"}}
-    assert owners(api, FakeClock()).chain(pod).owners[-1].uid == "uid-of-gone"
+
+
+def test_another_controller_of_the_same_name_is_not_asked_for_its_owner(api: ApiServer) -> None:
+    above = reference("JobSet", "other", group="jobset.x-k8s.io/v1alpha2")
+    api.objects["/apis/batch/v1/namespaces/team/jobs/gone"] = {
+        "metadata": {"uid": "another", "ownerReferences": [above]}
+    }
+    chain = owners(api, FakeClock()).chain(pod_of(reference("Job", "gone")))
+    assert [owner.uid for owner in chain.owners] == ["uid-of-gone"]
+
+
+def test_what_the_topmost_controller_says_goes_before_what_others_say() -> None:
+    def owner(kind: str, **marks: str) -> Owner:
+        return Owner(kind, kind.lower(), kind, {f"clusterwatt.io/{key}": text for key, text in marks.items()})
+
+    chain = Chain((owner("Job", user="job", account="job"), owner("JobSet", user="set")))
+    pod = Pod("team", "p", "1", {"clusterwatt.io/user": "pod", "kueue.x-k8s.io/queue-name": "pod"})
+    job = identity.job([Member(pod, chain)], SETTINGS)
+    assert (job.user, job.account, job.queue) == ("set", "job", "pod")
 
 
 def test_controllers_that_own_each_other_come_to_an_end(api: ApiServer) -> None:

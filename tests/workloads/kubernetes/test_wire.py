@@ -92,7 +92,7 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
     "content",
     [
         b"\x80" * 10 + b"\x01",  # eleven bytes
-        b"\x0a" + b"\xff" * 9 + b"\x02",  # 65 bits
+        b"\x08" + b"\xff" * 9 + b"\x02",  # 65 bits
         b"\x0a\x05abc",
         b"\x02\x00",  # number 0
         b"\x0b\x0c",  # a group
