@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
 
 import msgspec
 
@@ -15,14 +16,14 @@ class Line(msgspec.Struct, frozen=True):
     """What one job or group used.
 
     `joules`: all its energy, `joules_by` the same by component and by method; what is not known is not in it.
-    `free_seconds`: of its GPU seconds those that nobody held.
+    `active_seconds`: GPU seconds in which GPUs were held and used, or held while nobody could tell.
     """
 
     label: str
     row: UsageRow
     joules: float | None
     joules_by: Mapping[str, float]
-    free_seconds: float = 0.0
+    active_seconds: float | None
 
     @property
     def started_s(self) -> float | None:
@@ -36,14 +37,6 @@ class Line(msgspec.Struct, frozen=True):
     def ended_s(self) -> float | None:
         """When the job ended; None while it runs, or where that is not known."""
         return None if self.row.record is None else self.row.record.ended_s
-
-    @property
-    def active_seconds(self) -> float | None:
-        """GPU seconds in which GPUs were held and used, or held while nobody could tell."""
-        totals = self.row.totals
-        if totals.gpu_seconds is None:
-            return None
-        return max(0.0, totals.gpu_seconds - (totals.idle_gpu_seconds or 0.0) - self.free_seconds)
 
     @property
     def activity_ratio(self) -> float | None:
@@ -67,14 +60,20 @@ class Line(msgspec.Struct, frozen=True):
         return None if cost is None else plus(cost.energy, cost.gpu)
 
 
-def line_of(row: UsageRow, label: str = "", free_seconds: float = 0.0) -> Line:
-    """The line of a row; without a label it is called as the row is."""
+def line_of(row: UsageRow) -> Line:
+    """The line of a job or a group."""
+    held_s = row.totals.gpu_seconds
+    active_s = None if held_s is None else max(0.0, held_s - (row.totals.idle_gpu_seconds or 0.0))
+    return _line(row.key, row, active_s)
+
+
+def _line(label: str, row: UsageRow, active_s: float | None) -> Line:
     total, joules_by = 0.0, dict[str, float]()
     for component, method, joules in row.totals.energy():
         total += joules
         joules_by[component] = joules_by.get(component, 0.0) + joules
         joules_by[method] = joules_by.get(method, 0.0) + joules
-    return Line(label or row.key, row, total if joules_by else None, joules_by, free_seconds)
+    return Line(label, row, total if joules_by else None, joules_by, active_s)
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -91,8 +90,9 @@ class Report(msgspec.Struct, frozen=True):
     def total(self) -> Line:
         """The sum of all lines and of the rest."""
         lines = [*self.lines, *([] if self.rest is None else [self.rest])]
+        active_s = [line.active_seconds for line in lines if line.active_seconds is not None]
         row = summed("", [line.row for line in lines])
-        return line_of(row, "total", sum(line.free_seconds for line in lines))
+        return _line("total", row, fsum(active_s) if active_s else None)
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -111,11 +111,13 @@ def report(
     """A report of rows of the ledger, or of rows that were made alike."""
     from_s, to_s = period or (None, None)
     lines = [line_of(row) for row in rows]
-    unheld = None
-    if rest is not None:
-        # What nobody held; a ledger that could not be written for long puts time of jobs to it as well.
-        free_s = (rest.totals.gpu_seconds or 0.0) - (rest.totals.idle_gpu_seconds or 0.0)
-        unheld = line_of(rest, "unattributed", max(0.0, free_s))
+    # Nobody's time is free. A ledger that could not be written for long puts time of jobs to it as well, of
+    # which only the idle part can be told apart.
+    unheld = (
+        None
+        if rest is None
+        else _line("unattributed", rest, None if rest.totals.gpu_seconds is None else 0.0)
+    )
     return Report(by, source, from_s, to_s, lines, unheld)
 
 
