@@ -21,13 +21,13 @@ from clusterwatt.attribution.entries import NOBODY, Batch, Entry
 from clusterwatt.clock import Clock
 from clusterwatt.config.model import Ledger
 from clusterwatt.ledger import gathering, series
-from clusterwatt.ledger.state import Payload, Recovered, State, opened
+from clusterwatt.ledger.state import JobRows, Payload, Recovered, State, opened
 from clusterwatt.ledger.store import InUseError, LedgerError, Store
 from clusterwatt.ledger.totals import Totals, known_of, totals_of
 from clusterwatt.log import ChangeLog
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.work import LedgerState
-from clusterwatt.worker import Outcome, Worker
+from clusterwatt.worker import MakeWorker, Outcome, Worker
 
 log = logging.getLogger("clusterwatt.ledger")
 
@@ -73,6 +73,7 @@ class Keeper:
         zone: str = "",
         budgets: Mapping[tuple[str, str], float] | None = None,
         on_ended: Callable[[Sequence[str]], None] | None = None,
+        make_worker: MakeWorker = Worker,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -81,7 +82,7 @@ class Keeper:
         self._on_ended = on_ended
         self._ended: list[str] = []  # and not told yet
         self._store = Store(Path(settings.path), clock)
-        self._worker = Worker("ledger", clock)
+        self._worker = make_worker("ledger", clock)
         self._log = ChangeLog(log, clock)
         self._started_s: float | None = None  # of the outstanding call
         self._outcome: Outcome[_Answer] | None = None
@@ -99,6 +100,7 @@ class Keeper:
         self._not_before_s = self._next_commit_s = self._next_prune_s = clock.monotonic_s()
         self._lines: tuple[Reading, ...] | None = None
         self._lines_month = ""
+        self._of_jobs: dict[str, tuple[JobRows, tuple[Reading, ...]]] = {}
         self._start_next()
 
     def wait(self, within_s: float) -> None:
@@ -175,9 +177,15 @@ class Keeper:
     # --- What is shown ---------------------------------------------------------------------------------
 
     def _totals(self, state: State, month: str) -> Iterator[Reading]:
+        shown = {}
         for job_id, rows in state.jobs.items():
             if job_id != NOBODY:
-                yield from series.of_job(job_id, rows)
+                known = self._of_jobs.get(job_id)  # most jobs on a busy node are over and stay as they are
+                if known is None or known[0] is not rows:
+                    known = rows, tuple(series.of_job(job_id, rows))
+                shown[job_id] = known
+                yield from known[1]
+        self._of_jobs = shown
         yield from series.of_nobody(state.jobs[NOBODY])
         yield from series.of_accounts(state)
         yield from series.of_months(state, month, self._budgets)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import fsum
 
 from clusterwatt.catalog import STANDARD, Table
-from clusterwatt.ledger.state import JobRows, State
+from clusterwatt.ledger.state import AccountTotals, JobRows, State
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.work import (
     AccountCarbon,
@@ -196,8 +196,10 @@ def of_nobody(rows: JobRows) -> Iterator[Reading]:
 
 def of_accounts(state: State) -> Iterator[Reading]:
     """Totals of every account; the empty one is always there."""
-    for account in sorted({"", *(name for name, _ in state.accounts)}):
-        rows = {currency: row for (of, currency), row in sorted(state.accounts.items()) if of == account}
+    by_account: defaultdict[str, dict[str, AccountTotals]] = defaultdict(dict, {"": {}})
+    for account, currency in sorted(state.accounts):
+        by_account[account][currency] = state.accounts[account, currency]
+    for account, rows in by_account.items():
         yield AccountEnergy(account=account, energy_joules=_sum(row.joules for row in rows.values()) or 0.0)
         grams = _sum(row.carbon_grams for row in rows.values())
         if grams is not None:
