@@ -100,6 +100,24 @@ def test_a_long_record_is_passed_over_unread() -> None:
     assert find(R1 + image + R2).records == [R1[12:-4], R2[12:-4]]
 
 
+def test_forged_headers_do_not_hold_up_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each claims a long record, whose checksum would have to be worked out in vain."""
+    length = struct.pack("<Q", 200_000)
+    forged = (length + masked(length)) * 20_000
+    summed = 0
+
+    def counting(data: bytes) -> int:
+        nonlocal summed
+        summed += len(data)
+        return checksums.crc32c(data)
+
+    monkeypatch.setattr(records, "crc32c", counting)
+    found = find(forged + R1, at_end=False)
+    assert summed < 100 * 200_000
+    assert found.next_at > len(forged) - 12
+    assert find((forged + R1)[found.next_at :] + R2, synced=found.synced).records == [R2[12:-4]]
+
+
 def test_a_length_that_no_message_has_is_corrupt() -> None:
     length = struct.pack("<Q", 1 << 40)
     found = find(length + masked(length) + R1)

@@ -33,6 +33,7 @@ from clusterwatt.training.tail import News, Tail
 from clusterwatt.training.writers import Process, Writers
 
 BYTES_A_PASS = 16 << 20
+SHARE_OF_TIME = 0.25  # that reading may take, whatever anybody writes into the files
 BYTES_OF_A_FILE = 2 << 20
 MAX_FILES = 2_048
 AHEAD_S = 86_400.0  # an event of the day after tomorrow would stand as the newest until then
@@ -280,8 +281,9 @@ class TrainingCollector:
         """Read what was appended to each file; those that did not get their turn come first the next time."""
         budget = BYTES_A_PASS
         latest_s = self._clock.wall_s() + AHEAD_S
+        until_s = self._clock.monotonic_s() + SHARE_OF_TIME * self._settings.every_seconds
         for path in list(self._files):
-            if budget <= 0:
+            if budget <= 0 or self._clock.monotonic_s() > until_s:
                 break
             file = self._files.pop(path)
             try:

@@ -21,6 +21,7 @@ HEADER_BYTES = HEADER.size
 FRAME_BYTES = HEADER_BYTES + CHECKSUM.size
 
 MAX_RECORD_BYTES = 1 << 18  # scalars are a hundred bytes; what is larger is an image, a graph or a histogram
+MAX_MISFITS = 64  # in one stretch: headers that fit and data that does not; forged ones could be endless
 MAX_LENGTH = 1 << 31  # no message of protobuf is longer: https://protobuf.dev/programming-guides/proto-limits
 
 # A length under 4 GiB that is not 0. The regular expression passes over holes, which read as zeros, quickly.
@@ -53,7 +54,7 @@ def find(data: bytes, *, synced: bool, at_end: bool) -> Found:
     a file are then what a network file system shows of data that has not arrived, and are waited for.
     """
     records: list[bytes] = []
-    corrupt, at, size = 0, 0, len(data)
+    corrupt, misfits, at, size = 0, 0, 0, len(data)
     header_at, checksum_at = HEADER.unpack_from, CHECKSUM.unpack_from
     while size - at >= HEADER_BYTES:
         length, length_sum = header_at(data, at)
@@ -72,13 +73,14 @@ def find(data: bytes, *, synced: bool, at_end: bool) -> Found:
                 records.append(record)
                 at, synced = end, True
                 continue
+            misfits += 1
         else:
             end = at + HEADER_BYTES
         if synced:
             if at_end and len(data.rstrip(b"\0")) < end:
                 break
             corrupt, synced = corrupt + 1, False
-        at = _next_header(data, at + 1)
+        at = _next_header(data, at + 1 if misfits < MAX_MISFITS else size)
     return Found(records, at, synced, corrupt)
 
 
