@@ -15,6 +15,8 @@ from clusterwatt.readings.gpu_measured import HardwareEvent
 from clusterwatt.readings.work import AccountMonth
 from clusterwatt.source import Account, ByType
 
+RECOVER_WITHIN_S = 10.0
+
 
 class Work:
     """Holds attribution and its books. `keeper`: writes them; None: nothing lasts, and no job has totals."""
@@ -27,6 +29,7 @@ class Work:
         self._xid_jobs = XidJobs()
         self._runs = Runs(config.training, clock)
         self._began = False
+        self._begin_at_the_latest_s = clock.monotonic_s() + RECOVER_WITHIN_S
         self.other_ratio = config.meters.other_ratio  # the rest of the node as a share of its parts
         self._budgets: dict[tuple[str, str], float] = {}
 
@@ -68,7 +71,8 @@ class Work:
         `every_s`: how often GPUs are read.
         """
         wall_s = self._clock.wall_s()
-        self._begin()
+        if not self._begins(now_s):
+            return [] if self._keeper is None else self._what_is_kept(self._keeper)
         made = self._account.without_failures(
             self._accounting.take(parts, sources, wall_s=wall_s, now_s=now_s, every_s=every_s)
         )
@@ -95,13 +99,23 @@ class Work:
             self._budgets = budgets
             keeper.use(budgets)
 
-    def _begin(self) -> None:
-        """Before anything is booked: go on from where the last agent's books ended."""
+    def _what_is_kept(self, keeper: Keeper) -> list[Reading]:
+        keeper.take(())
+        return list(keeper.readings())
+
+    def _begins(self, now_s: float) -> bool:
+        """Before anything is booked: go on from where the last agent's books ended, once the ledger has told.
+
+        One that cannot be opened is not waited for: what was used while no agent ran stays unbooked then.
+        """
         if self._began:
-            return
-        self._began = True
+            return True
         recovered = None if self._keeper is None else self._keeper.recovered()
+        if recovered is None and self._keeper is not None and now_s < self._begin_at_the_latest_s:
+            return False
+        self._began = True
         if recovered is not None and recovered.committed_s is not None:
             self._accounting.recover(
                 recovered.baselines, boot_id=recovered.boot_id, wall_s=recovered.committed_s
             )
+        return True

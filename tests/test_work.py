@@ -1,0 +1,68 @@
+"""Attribution and ledger in a tick: nothing is booked before the ledger has said where the books stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from clusterwatt.config.model import Config
+from clusterwatt.ledger.keeper import Keeper
+from clusterwatt.readings.base import Reading
+from clusterwatt.readings.work import LedgerState
+from clusterwatt.work import RECOVER_WITHIN_S, Work
+from tests.clocks import FakeClock
+
+
+class Node:
+    """Work on a clock of the test's, and how often something was booked."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = FakeClock()
+        self.booked = 0
+        settings = msgspec.structs.replace(Config().ledger, path=str(folder / "ledger.db"))
+        self.keeper = Keeper(settings, self.clock)
+        self.work = Work(Config(), self.clock, "boot", self.keeper)
+
+        def take(*_: Any, **__: Any) -> Iterator[Reading]:
+            self.booked += 1
+            return iter(())
+
+        monkeypatch.setattr(self.work._accounting, "take", take)
+
+    def tick(self) -> list[Reading]:
+        return self.work.measure({}, {}, (), now_s=self.clock.monotonic_s(), every_s=1.0)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    made = Node(tmp_path, monkeypatch)
+    yield made
+    made.work.stop(5.0)
+
+
+def test_a_ledger_that_opens_late_is_waited_for_and_says_how_it_fares(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as late:
+        late.setattr(node.keeper, "recovered", lambda: None)
+        assert any(isinstance(reading, LedgerState) for reading in node.tick())
+        assert node.booked == 0
+    node.keeper.wait(30.0)
+    node.tick()
+    assert node.booked == 1
+
+
+def test_a_ledger_that_never_opens_is_not_waited_for_for_ever(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node.keeper, "recovered", lambda: None)
+    node.clock.advance(RECOVER_WITHIN_S - 1)
+    node.tick()
+    assert node.booked == 0
+    node.clock.advance(1.0)
+    node.tick()
+    assert node.booked == 1
