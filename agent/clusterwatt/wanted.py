@@ -49,7 +49,7 @@ class Known:
 
     def take(self, snapshot: Snapshot) -> None:
         """Take the newest snapshot."""
-        self.gpu_names = frozenset(info.name for info in snapshot.of(GpuInfo))
+        self.gpu_names = frozenset(info.name for info in snapshot.of(GpuInfo) if not info.parent_uuid)
         self.on_gpus = listed(snapshot.of(GpuProcess))
         self.hosts_of_work = hosts_of_work(snapshot.of(JobPod), snapshot.of(Job))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,19 @@ from clusterwatt import cli
 from clusterwatt.config.load import load
 from clusterwatt.config.problems import ConfigError
 from clusterwatt.meters.cost import energy_cost
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """What a command changes in its process, and a process that goes on must have back."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    signals = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 def refusal(*sets: str) -> str:
@@ -76,3 +92,16 @@ NO_ADDRESS = (
 )
 def test_a_service_that_cannot_be_asked_is_refused(sets: list[str], said: str) -> None:
     assert refusal(*[f"feeds.grid.service.{text}" for text in sets]) == f"--set: feeds.grid.service.{said}"
+
+
+@pytest.mark.parametrize("command", ["check-config", "once", "run"])
+def test_a_wrong_price_book_ends_the_command_with_its_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = tmp_path / "book.yaml"
+    book.write_text("as_of: 2026-09-30\ncurrency: EUR\nelectricity: {price_per_kwh: 0,19}\n")
+    argv = [command, "--set", f"feeds.price.book={book}", "--set", f"ledger.path={tmp_path / 'l.db'}"]
+    assert cli.main(argv) == 2
+    said = capsys.readouterr().err
+    assert f"{book}:3:" in said
+    assert "electricity" in said

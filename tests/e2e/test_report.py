@@ -14,6 +14,7 @@ from clusterwatt.report import cluster, commands
 from clusterwatt.report.card import Data
 from clusterwatt.report.commands import ReportError, Source
 from clusterwatt.report.prometheus import Access
+from tests.clocks import FakeClock
 from tests.e2e import servers
 
 pytestmark = pytest.mark.e2e
@@ -151,3 +152,12 @@ def test_the_card_of_a_job_knows_its_tokens(server: servers.Server) -> None:
     assert document["hardware"]["gpus"] == [{"model": "NVIDIA H100 80GB HBM3", "count": 2}]
     with pytest.raises(ReportError, match="slurm/2 has no series in this period"):
         commands.job(source, "slurm/2", "receipt", PERIOD, Data(), SystemClock())
+
+
+def test_jobs_of_a_cluster_are_those_of_its_last_day(server: servers.Server) -> None:
+    source = Source(Path(), Access(server.url))
+    while_it_ran = FakeClock(wall_s=BEGIN_S + 20 * 3_600.0)
+    text = commands.jobs(source, running=True, limit=5, form="csv", clock=while_it_ran)
+    assert text.splitlines()[1].startswith("slurm/1,")
+    long_after = FakeClock(wall_s=BEGIN_S + 60 * 3_600.0)
+    assert len(commands.jobs(source, running=False, limit=5, form="csv", clock=long_after).splitlines()) == 1
