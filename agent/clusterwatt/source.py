@@ -13,7 +13,7 @@ from clusterwatt.collectors import Closing, Collector
 from clusterwatt.log import ChangeLog
 from clusterwatt.readings.agent import CollectorDuration, CollectorErrors, CollectorState
 from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.worker import Outcome, Worker
+from clusterwatt.worker import MakeWorker, Outcome, Worker
 
 log = logging.getLogger("clusterwatt.collectors")
 
@@ -104,13 +104,20 @@ class Account:
 class Source:
     """Runs one collector on its own thread. A hanging call costs this source, never another."""
 
-    def __init__(self, collector: Collector, every_s: float, clock: Clock, account: Account) -> None:
+    def __init__(
+        self,
+        collector: Collector,
+        every_s: float,
+        clock: Clock,
+        account: Account,
+        make_worker: MakeWorker = Worker,
+    ) -> None:
         self.name = collector.name
         self.account = account
         self._collector = collector
         self._every_s = every_s
         self._clock = clock
-        self._worker = Worker(collector.name, clock)
+        self._worker = make_worker(collector.name, clock)
         self._born_s = clock.monotonic_s()
         self._next_s = self._born_s
         self._newest: tuple[float, ByType] | None = None

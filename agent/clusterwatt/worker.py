@@ -12,7 +12,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -30,6 +30,55 @@ class Outcome(msgspec.Struct, Generic[T], frozen=True):
     error: Exception | None
     started_s: float
     ended_s: float
+
+
+class Runs(Protocol):
+    """Makes calls one after another; at most one is outstanding."""
+
+    @property
+    def busy_since_s(self) -> float | None:
+        """Monotonic time at which the outstanding call was started; None while there is none."""
+        ...
+
+    def start(self, call: Callable[[], T], done: Callable[[Outcome[T]], None]) -> bool:
+        """Start `call` and report its outcome to `done`; False while an earlier one is outstanding."""
+        ...
+
+    def stop(self, last: Callable[[], None] | None = None) -> None:
+        """Make no further call but `last`."""
+        ...
+
+
+MakeWorker = Callable[[str, Clock], Runs]
+
+
+class AtOnce:
+    """Makes each call where it is started, for what answers at once, as simulated hardware does.
+
+    Hundreds of simulated devices then need no thread, and a tick that has returned has everything.
+    """
+
+    busy_since_s: float | None = None
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+
+    def start(self, call: Callable[[], T], done: Callable[[Outcome[T]], None]) -> bool:
+        """Make the call and report its outcome; True."""
+        started_s = self._clock.monotonic_s()
+        result, error = None, None
+        try:
+            result = call()
+        except Exception as raised:  # the caller decides what a failure means
+            error = raised
+        done(Outcome(result, error, started_s, self._clock.monotonic_s()))
+        return True
+
+    def stop(self, last: Callable[[], None] | None = None) -> None:
+        """Make the last call."""
+        if last is not None:
+            last()
 
 
 class Worker:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -37,6 +38,37 @@ HOST_COMMAND = (sys.executable, "-m", "clusterwatt.driver.host")
 NOT_ALLOWED = "permission"  # of the agreed reasons the one that says: nothing is wrong, we may not ask
 
 
+class DriverHostEnd(Protocol):
+    """A driver host as the client has it: a child process, or one inside this process."""
+
+    pid: int
+
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status once it has ended and everything it said was heard; negative for a signal."""
+        ...
+
+    def listen(self) -> None:
+        """Begin to listen."""
+        ...
+
+    def ask_to_leave(self) -> None:
+        """Ask it to make no further call and to end."""
+        ...
+
+    def kill(self) -> None:
+        """End it by force."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its end; whether it came."""
+        ...
+
+
+Heard = Callable[[DriverHostEnd, Frame], None]
+MakeHost = Callable[[HostSettings, Heard], DriverHostEnd]
+
+
 class HostProcess:
     """One child process and the thread that listens to it."""
 
@@ -44,7 +76,7 @@ class HostProcess:
         self,
         command: Sequence[str],
         settings: HostSettings,
-        heard: Callable[[HostProcess, Frame], None],
+        heard: Heard,
     ) -> None:
         self._heard = heard
         self._decoder = msgspec.msgpack.Decoder(Frame)
@@ -110,7 +142,10 @@ class HostProcess:
 
 
 class DriverClient:
-    """Keeps a driver host running and tells what it said last."""
+    """Keeps a driver host running and tells what it said last.
+
+    `make_host`: starts a host; None: a child process of `command`.
+    """
 
     name = "gpu"
 
@@ -122,14 +157,15 @@ class DriverClient:
         *,
         gpus_expected: int = 0,
         command: Sequence[str] = HOST_COMMAND,
+        make_host: MakeHost | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._command = command
+        self._make_host = make_host or (lambda settings, heard: HostProcess(command, settings, heard))
         self._gpus_expected = gpus_expected
         self._supervision = Supervision(driver)
-        self._process: HostProcess | None = None
-        self._leftover: HostProcess | None = None
+        self._process: DriverHostEnd | None = None
+        self._leftover: DriverHostEnd | None = None
         self._frame: Frame | None = None
         self._said_more = False
         self._known: dict[str, Known] = {}  # replaced whole: the listener's thread does it
@@ -295,7 +331,7 @@ class DriverClient:
             if not process.wait(timeout_s):
                 log.warning("driver host %d does not end; it is left behind", process.pid)
 
-    def _heard(self, process: HostProcess, frame: Frame) -> None:
+    def _heard(self, process: DriverHostEnd, frame: Frame) -> None:
         """Take a frame; runs on the listener's thread."""
         if process is not self._process or self._let_go.since_s is not None:
             return  # said by a host that was given up, or that is on its way out
@@ -332,7 +368,7 @@ class DriverClient:
         self._supervision.started(now_s)
         self._calls.fresh_host()
         try:
-            process = self._process = HostProcess(self._command, self._settings, self._heard)
+            process = self._process = self._make_host(self._settings, self._heard)
             process.listen()
         except OSError as error:
             log.error("driver host cannot be started: %s", error)
@@ -346,7 +382,7 @@ class DriverClient:
             self._end_reason = "crashed"
             log.warning("driver host ended with status %d; a fresh one will be started", status)
 
-    def _replace(self, order: Order, process: HostProcess) -> None:
+    def _replace(self, order: Order, process: DriverHostEnd) -> None:
         if order is Order.ASK_TO_LEAVE:
             self._end_reason = "hung"
             log.error("driver host %d is silent: no further calls, asked to leave", process.pid)

@@ -10,7 +10,7 @@ import collections
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from clusterwatt.clock import Clock
 from clusterwatt.log import ChangeLog
@@ -23,6 +23,24 @@ log = logging.getLogger("clusterwatt.driver.events")
 
 WAIT_MS = 500  # also the longest that it takes to leave, and to register a new GPU
 BACK_OFF_S = 1.0  # a wait that fails would fail again at once, for ever
+
+
+class Watch(Protocol):
+    """Hears of XIDs."""
+
+    watched: tuple[str, ...]
+
+    def watch(self, devices: Iterable[Device]) -> None:
+        """Hear of the XIDs of these GPUs and no others."""
+        ...
+
+    def take(self) -> tuple[DriverXid, ...]:
+        """What has come since the last call, oldest first."""
+        ...
+
+    def stop(self, within_s: float) -> bool:
+        """Hear of nothing more; whether the driver was left within the time."""
+        ...
 
 
 class EventWatch:

@@ -20,7 +20,7 @@ from clusterwatt.nvml.gpm import Target
 from clusterwatt.nvml.session import Session
 from clusterwatt.readings.base import Failure
 from clusterwatt.readings.gpu import GpuGpm
-from clusterwatt.worker import Outcome, Worker
+from clusterwatt.worker import MakeWorker, Outcome, Worker
 
 log = logging.getLogger("clusterwatt.driver.host")
 
@@ -32,12 +32,14 @@ GpmPass = tuple[list[GpuGpm], list[Failure]]
 class GpmPart:
     """Samples GPM once each tick. Everything that a pass leaves behind is replaced whole."""
 
-    def __init__(self, session: Session, clock: Clock, every_seconds: float) -> None:
+    def __init__(
+        self, session: Session, clock: Clock, every_seconds: float, make_worker: MakeWorker = Worker
+    ) -> None:
         self._session = session
         self._clock = clock
         self._every_s = every_seconds
         self._longest_s = LONGEST_GAP_INTERVALS * every_seconds * GRACE
-        self._worker = Worker("gpm", clock)
+        self._worker = make_worker("gpm", clock)
         # By UUID and making: the driver gives the number of an instance to another one at once.
         self._readers: dict[tuple[str, int], GpmReader] = {}
         self._wanted_s: dict[tuple[str, int], float] = {}

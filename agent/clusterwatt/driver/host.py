@@ -27,7 +27,7 @@ import msgspec
 from clusterwatt.clock import Clock, SystemClock, next_point_s
 from clusterwatt.collectors.gpu import GpuReader
 from clusterwatt.collectors.gpu_mig import InstancePass, Instances
-from clusterwatt.driver.events import EventWatch
+from clusterwatt.driver.events import EventWatch, Watch
 from clusterwatt.driver.frames import (
     DeviceFrame,
     DriverState,
@@ -46,7 +46,7 @@ from clusterwatt.nvml.gpm import Target
 from clusterwatt.nvml.session import Device, Enumeration, Session, Versions
 from clusterwatt.readings.base import Failure
 from clusterwatt.readings.gpu import HostReading
-from clusterwatt.worker import Countdown, Outcome, Worker
+from clusterwatt.worker import Countdown, MakeWorker, Outcome, Runs, Worker
 
 log = logging.getLogger("clusterwatt.driver.host")
 
@@ -82,11 +82,11 @@ class Slot:
     The pass is replaced whole, so no lock is needed.
     """
 
-    def __init__(self, device: Device, reader: GpuReader, instances: Instances, clock: Clock) -> None:
+    def __init__(self, device: Device, reader: GpuReader, instances: Instances, worker: Runs) -> None:
         self.device = device
         self.reader = reader
         self.instances = instances
-        self.worker = Worker(f"gpu-{device.gpu}", clock)
+        self.worker = worker
         self.newest = Pass()
         self.failures: collections.deque[Failure] = collections.deque(maxlen=1000)
         self.absent = ""  # why the driver does not list it any more
@@ -165,20 +165,31 @@ class Slot:
 
 
 class Host:
-    """Opens the driver, finds its GPUs, reads them; one `tick` makes one frame."""
+    """Opens the driver, finds its GPUs, reads them; one `tick` makes one frame.
+
+    `make_worker`, `make_watch`: who makes the calls on each GPU, and who waits for XIDs.
+    """
 
     def __init__(
-        self, settings: HostSettings, session: Session, clock: Clock, times: CallTimes | None = None
+        self,
+        settings: HostSettings,
+        session: Session,
+        clock: Clock,
+        times: CallTimes | None = None,
+        *,
+        make_worker: MakeWorker = Worker,
+        make_watch: Callable[[Session, Clock, float], Watch] = EventWatch,
     ) -> None:
+        self._make_worker = make_worker
         self._settings = settings
         self._session = session
         self._clock = clock
         self._flag = ReleaseFlag(settings.release_file)
         self._times = times
         self._times_at_s = 0.0
-        self._driver = Worker("driver", clock)
-        self._events = EventWatch(session, clock, settings.deadline_seconds)
-        self._gpm = GpmPart(session, clock, settings.every_seconds)
+        self._driver = make_worker("driver", clock)
+        self._events = make_watch(session, clock, settings.deadline_seconds)
+        self._gpm = GpmPart(session, clock, settings.every_seconds, make_worker)
         self._answers: collections.deque[Outcome[Answer]] = collections.deque()
         self._failures: collections.deque[Failure] = collections.deque(maxlen=100)  # of the driver as a whole
         self._versions: Versions | None = None  # known while the session is open
@@ -245,7 +256,7 @@ class Host:
             return DriverState(up=False, reason=self._reason)
         return DriverState(up=True, driver=versions.driver, nvml=versions.nvml, cuda=versions.cuda)
 
-    def _hangs(self, worker: Worker) -> bool:
+    def _hangs(self, worker: Runs) -> bool:
         since_s = worker.busy_since_s
         return since_s is not None and (
             self._clock.monotonic_s() - since_s >= self._settings.deadline_seconds
@@ -330,7 +341,8 @@ class Host:
                 pids = NodePids(self._settings.root) if self._settings.root else None
                 reader = GpuReader(device, clock, every_seconds=every_s, slow_seconds=slow_s, pids=pids)
                 instances = Instances(device, clock, every_seconds=every_s, slow_seconds=slow_s, pids=pids)
-                self._slots[device.uuid] = Slot(device, reader, instances, clock)
+                worker = self._make_worker(f"gpu-{device.gpu}", clock)
+                self._slots[device.uuid] = Slot(device, reader, instances, worker)
         present = {device.uuid for device in found.devices}
         for uuid, slot in self._slots.items():
             slot.absent = "" if uuid in present else found.reasons.get(slot.device.gpu, "lost")

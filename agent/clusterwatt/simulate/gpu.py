@@ -22,6 +22,10 @@ NO_INSTANCE = 0xFFFFFFFF  # gpuInstanceId and computeInstanceId of a process out
 
 # Temperatures follow the mean power of this time: the heat sink takes about a minute.
 _HEAT_S = 45.0
+# A board that heat protection slows is this much warmer than its neighbours at the same power.
+_BADLY_COOLED_C = 30.0
+# Share of the full SM clock that heat protection leaves.
+_HOT_CLOCK = 0.6
 # Clocks fall to idle when nothing has run for this long.
 _CLOCKS_FALL_S = 5.0
 # Share of memory bandwidth in use, and with it memory utilisation, per share of SMs at work.
@@ -105,7 +109,7 @@ class Gpu:
     def power_w(self, now_s: float) -> float:
         """Power at this moment."""
         card = self.card
-        drawn = card.power_idle_w + (card.power_loaded_w - card.power_idle_w) * self.signals.sm.at(now_s)
+        drawn = card.power_idle_w + (card.power_loaded_w - card.power_idle_w) * self.signals.drawn.at(now_s)
         return drawn * self._power_factor
 
     def energy_j(self, now_s: float) -> float:
@@ -113,14 +117,15 @@ class Gpu:
         card, loaded_s = self.card, self.loaded_s
         if now_s <= loaded_s:
             return 0.0
-        work = self.signals.sm.integral(now_s) - self.signals.sm.integral(loaded_s)
+        drawn = self.signals.drawn
+        work = drawn.integral(now_s) - drawn.integral(loaded_s)
         joules = card.power_idle_w * (now_s - loaded_s) + (card.power_loaded_w - card.power_idle_w) * work
         return joules * self._power_factor
 
     def mean_power_w(self, now_s: float, window_s: float) -> float:
         """Mean power of the last `window_s` seconds, whenever the driver was loaded."""
         card = self.card
-        effort = mean(self.signals.sm, now_s - window_s, now_s)
+        effort = mean(self.signals.drawn, now_s - window_s, now_s)
         return (card.power_idle_w + (card.power_loaded_w - card.power_idle_w) * effort) * self._power_factor
 
     def temperature_c(self, now_s: float) -> float:
@@ -134,8 +139,9 @@ class Gpu:
         return None if idle is None or loaded is None else self._warmed(idle, loaded, now_s)
 
     def _warmed(self, idle_c: float, loaded_c: float, now_s: float) -> float:
-        effort = mean(self.signals.sm, now_s - _HEAT_S, now_s)
-        return idle_c + (loaded_c - idle_c) * effort + self._warmer_c
+        effort = mean(self.signals.drawn, now_s - _HEAT_S, now_s)
+        badly_cooled = _BADLY_COOLED_C * mean(self.signals.hot, now_s - _HEAT_S, now_s)
+        return idle_c + (loaded_c - idle_c) * effort + self._warmer_c + badly_cooled
 
     # --- clocks --------------------------------------------------------------------------------------
 
@@ -148,6 +154,8 @@ class Gpu:
         if not self.active(now_s):
             return self.card.clocks_idle
         top = self.card.clocks_max
+        if self.signals.hot.at(now_s) > 0:
+            return msgspec.structs.replace(top, sm=int(top.sm * _HOT_CLOCK / 15) * 15)
         if self.signals.capped.at(now_s) > 0:
             return msgspec.structs.replace(top, sm=int(top.sm * 0.94 / 15) * 15)
         return top
@@ -191,10 +199,7 @@ class Gpu:
         """Give the GPU to another tenant from now on; no counter steps."""
         old = self.signals
         self.signals = Signals(
-            **{
-                name: Then(getattr(old, name), now_s, getattr(tenant.signals, name))
-                for name in Signals.__struct_fields__
-            }
+            **{name: Then(old.of(name), now_s, tenant.signals.of(name)) for name in Signals.__struct_fields__}
         )
         self.tenant = tenant
 

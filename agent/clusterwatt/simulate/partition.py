@@ -88,7 +88,7 @@ def whole(devices: Sequence[MigDevice], multiprocessors: int) -> Signals:
     shares = [(device.profile.multiprocessors / multiprocessors, device) for device in devices]
     return Signals(
         **{
-            name: Weighted([(share, getattr(device.tenant.signals, name)) for share, device in shares])
+            name: Weighted([(share, device.tenant.signals.of(name)) for share, device in shares])
             for name in Signals.__struct_fields__
         }
     )

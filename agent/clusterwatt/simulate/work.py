@@ -112,6 +112,9 @@ class Then:
         return self._joint + self._second.integral(time_s)
 
 
+_REST = Flat(0.0)
+
+
 class Signals(msgspec.Struct, frozen=True):
     """What one GPU does; every signal runs from 0 to 1."""
 
@@ -125,6 +128,20 @@ class Signals(msgspec.Struct, frozen=True):
     """Share of the PCIe rate in use, each way."""
     capped: Signal
     """The power limit holds the clocks down."""
+    hot: Signal = _REST
+    """Heat protection holds the clocks down."""
+    power: Signal | None = None
+    """Share of the way from idle to loaded power; None: as the SMs. Less where clocks are low."""
+
+    @property
+    def drawn(self) -> Signal:
+        """What the power follows."""
+        return self.sm if self.power is None else self.power
+
+    def of(self, name: str) -> Signal:
+        """A signal by its name."""
+        signal: Signal = self.drawn if name == "power" else getattr(self, name)
+        return signal
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -158,49 +175,61 @@ class Work(Protocol):
         ...
 
 
-_REST = Flat(0.0)
 NOTHING = Signals(busy=_REST, sm=_REST, nvlink=_REST, pcie=_REST, capped=_REST)
 FREE = Tenant(NOTHING)
 
 
-class _Stage(msgspec.Struct, frozen=True):
+class Stage(msgspec.Struct, frozen=True):
+    """A part of a cycle of work, with the values of the signals in it."""
+
     duration_s: float
     busy: float = 0.0
     sm: float = 0.0
     nvlink: float = 0.0
     pcie: float = 0.0
     capped: float = 0.0
+    hot: float = 0.0
+    power: float | None = None
 
 
-def training(seed: int) -> Signals:
-    """A training job: steps of computing and exchanging gradients, stalls, checkpoint, evaluation."""
-    chance = random.Random(seed)  # noqa: S311 - a reproducible shape, no secret
-    stages: list[_Stage] = []
-    for step in range(200):
-        effort = 0.97 - 0.08 * chance.random()
-        stages.append(
-            _Stage(2.0, busy=1.0, sm=effort, nvlink=0.15, pcie=0.02, capped=1.0 if effort > 0.96 else 0.0)
-        )
-        stages.append(_Stage(0.4, busy=1.0, sm=0.55, nvlink=0.85, pcie=0.02))
-        if step % 50 == 49:
-            stages.append(_Stage(1.0 + chance.random()))  # the data loader is late
-    stages.append(_Stage(4.0, busy=1.0, sm=0.05, pcie=0.6))  # the checkpoint goes to the host
-    stages.append(_Stage(20.0))  # and from there to the file system
-    for _ in range(30):
-        stages.append(_Stage(1.5, busy=1.0, sm=0.6, nvlink=0.05, pcie=0.05))
-        stages.append(_Stage(0.5, pcie=0.05))
+def cycled(stages: Sequence[Stage]) -> Signals:
+    """The signals of stages that repeat for ever."""
     durations = [stage.duration_s for stage in stages]
 
     def signal(name: str) -> Signal:
         return Cycle(durations, [getattr(stage, name) for stage in stages])
 
+    own_power = any(stage.power is not None for stage in stages)
+    drawn = [stage.sm if stage.power is None else stage.power for stage in stages]
     return Signals(
         busy=signal("busy"),
         sm=signal("sm"),
         nvlink=signal("nvlink"),
         pcie=signal("pcie"),
         capped=signal("capped"),
+        hot=signal("hot") if any(stage.hot for stage in stages) else _REST,
+        power=Cycle(durations, drawn) if own_power else None,
     )
+
+
+def training(seed: int) -> Signals:
+    """A training job: steps of computing and exchanging gradients, stalls, checkpoint, evaluation."""
+    chance = random.Random(seed)  # noqa: S311 - a reproducible shape, no secret
+    stages: list[Stage] = []
+    for step in range(200):
+        effort = 0.97 - 0.08 * chance.random()
+        stages.append(
+            Stage(2.0, busy=1.0, sm=effort, nvlink=0.15, pcie=0.02, capped=1.0 if effort > 0.96 else 0.0)
+        )
+        stages.append(Stage(0.4, busy=1.0, sm=0.55, nvlink=0.85, pcie=0.02))
+        if step % 50 == 49:
+            stages.append(Stage(1.0 + chance.random()))  # the data loader is late
+    stages.append(Stage(4.0, busy=1.0, sm=0.05, pcie=0.6))  # the checkpoint goes to the host
+    stages.append(Stage(20.0))  # and from there to the file system
+    for _ in range(30):
+        stages.append(Stage(1.5, busy=1.0, sm=0.6, nvlink=0.05, pcie=0.05))
+        stages.append(Stage(0.5, pcie=0.05))
+    return cycled(stages)
 
 
 class TrainingNode:

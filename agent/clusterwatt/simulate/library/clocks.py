@@ -11,6 +11,7 @@ from clusterwatt.simulate.work import mean
 SAMPLE_S = 1 / 6
 
 IDLE, SW_POWER_CAP = 0x1, 0x4
+HW_SLOWDOWN, HW_THERMAL = 0x8, 0x40
 # clocks_event_reasons.supported of H100, H200, L40S, RTX 4080 SUPER, drivers 590 and 595.
 SUPPORTED_REASONS = 0x1FF
 
@@ -41,6 +42,8 @@ def reasons(gpu: Gpu, now_s: float) -> int:
     """The bit mask of this moment."""
     if gpu.health.event_reasons is not None:
         return gpu.health.event_reasons
+    if gpu.signals.hot.at(now_s) > 0:
+        return HW_SLOWDOWN | HW_THERMAL
     if gpu.signals.capped.at(now_s) > 0:
         return SW_POWER_CAP
     return 0 if gpu.active(now_s) else IDLE
@@ -66,6 +69,8 @@ def held_down_ns(gpu: Gpu, reason: str, now_s: float) -> int:
     """Nanoseconds for which a reason has held the clocks down."""
     if reason == "sw_power_cap":
         return int(gpu.counted("capped", now_s) * 1e9) + gpu.health.held_down_ns.get(reason, 0)
+    if reason == "hw_thermal":
+        return int(gpu.counted("hot", now_s) * 1e9) + gpu.health.held_down_ns.get(reason, 0)
     return gpu.health.held_down_ns.get(reason, 0)
 
 
