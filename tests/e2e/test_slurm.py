@@ -222,7 +222,9 @@ def test_jobs_are_charged_over_a_restart_and_the_epilog_prints_the_receipt(
             assert f"slurm/{job}" in receipt
             assert f"{gpus} x NVIDIA H100" in receipt
             assert "kWh" in receipt
-        written = [path.read_bytes() for path in tmp_path.iterdir() if path.is_file()]
-        assert len(written) > 1  # the ledger and the agent's log
+        files = [tmp_path / "receipts" / f"slurm-{job}.txt" for job in (busy, holder)]
+        until(lambda: all(file.exists() for file in files), SEEN_S, "the agent leaves both receipts")
+        written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+        assert len(written) > len(files) + 1  # the ledger and the agent's log
         for text in (server.get("/metrics").encode(), *written):
             assert SECRET.encode() not in text
