@@ -34,8 +34,8 @@ from clusterwatt.feeds import price
 from clusterwatt.flight import bundle as flight_bundle
 from clusterwatt.flight.recorder import Recorder
 from clusterwatt.inventory import CATALOG
+from clusterwatt.ledger.faults import InUseError
 from clusterwatt.ledger.keeper import Keeper
-from clusterwatt.ledger.store import InUseError
 from clusterwatt.log import configure as configure_log
 from clusterwatt.meters.node import power_feeds
 from clusterwatt.nvml import bundle

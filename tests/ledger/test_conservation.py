@@ -211,12 +211,12 @@ def wrapped(books: Keeper, before: Any, after: Any) -> Iterator[None]:
     write = books._store.commit
 
     def around(*arguments: Any) -> Any:
-        assert books._store._connection is not None
-        before(books._store._connection)
+        assert books._store._rows is not None
+        before(books._store._rows.connection)
         try:
             return write(*arguments)
         finally:
-            after(books._store._connection)
+            after(books._store._rows.connection)
 
     with mock.patch.object(books._store, "commit", around):
         yield

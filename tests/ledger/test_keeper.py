@@ -12,8 +12,9 @@ import pytest
 
 from clusterwatt.config.model import Ledger
 from clusterwatt.ledger import gathering
+from clusterwatt.ledger.faults import InUseError
 from clusterwatt.ledger.keeper import Keeper
-from clusterwatt.ledger.store import InUseError
+from clusterwatt.ledger.rows import Rows
 from clusterwatt.readings.work import (
     AccountCarbon,
     AccountCost,
@@ -227,7 +228,7 @@ def fail_with(books: Keeper, monkeypatch: pytest.MonkeyPatch, error: Exception) 
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(books._store, "_write_totals", refuse)
+    monkeypatch.setattr(Rows, "write_totals", refuse)
 
 
 def test_what_could_not_be_written_is_written_with_the_next(
@@ -253,13 +254,13 @@ def test_a_hung_disk_never_holds_up_the_loop(
 ) -> None:
     commit(books, clock, batch(clock, {gpu_entry(): amounts()}))
     comes_back = threading.Event()
-    write = books._store._write_totals
+    write = Rows.write_totals
 
     def hang(*arguments: object) -> None:
         comes_back.wait(10.0)
         write(*arguments)  # type: ignore[arg-type] # passed through
 
-    monkeypatch.setattr(books._store, "_write_totals", hang)
+    monkeypatch.setattr(Rows, "write_totals", hang)
     for _ in range(30):
         clock.advance(1.0)
         books.take([batch(clock, {gpu_entry(): amounts()})])
@@ -371,7 +372,7 @@ def test_the_end_does_not_wait_for_a_disk_that_hangs(
 ) -> None:
     made = keeper(path, clock)
     comes_back = threading.Event()
-    monkeypatch.setattr(made._store, "_write_totals", lambda *_: comes_back.wait(10.0))
+    monkeypatch.setattr(Rows, "write_totals", lambda *_: comes_back.wait(10.0))
     made.take([batch(clock, {gpu_entry(): amounts()})])
     assert not made.stop(0.1)
     comes_back.set()

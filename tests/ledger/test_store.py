@@ -15,9 +15,12 @@ import pytest
 
 from clusterwatt.attribution.entries import JobRecord
 from clusterwatt.ledger import gathering, migrations, store
+from clusterwatt.ledger.faults import InUseError, LedgerError
+from clusterwatt.ledger.reading import backup
 from clusterwatt.ledger.report import reader
+from clusterwatt.ledger.rows import JOB_COLUMNS
 from clusterwatt.ledger.state import Payload, State
-from clusterwatt.ledger.store import InUseError, LedgerError, Store, backup
+from clusterwatt.ledger.store import Store
 from clusterwatt.readings.work import Job
 from tests.clocks import FakeClock
 from tests.ledger.batches import amounts, batch, gpu_entry, host_entry
@@ -69,8 +72,8 @@ def test_file_and_folder_are_their_owners_only(books: Store, path: Path, clock: 
 
 def test_a_commit_is_synced_to_disk(books: Store, clock: FakeClock) -> None:
     begun(books, clock)
-    assert books._connection is not None
-    ask = books._connection.execute
+    assert books._rows is not None
+    ask = books._rows.connection.execute
     assert ask("PRAGMA journal_mode").fetchone() == ("wal",)
     assert ask("PRAGMA synchronous").fetchone() == (2,)  # FULL (sqlite.org/pragma.html)
     assert ask("PRAGMA application_id").fetchone() == (migrations.APPLICATION_ID,)
@@ -78,8 +81,8 @@ def test_a_commit_is_synced_to_disk(books: Store, clock: FakeClock) -> None:
 
 def test_every_field_of_a_job_is_kept(books: Store, path: Path, clock: FakeClock) -> None:
     state, _ = books.open(MONTH)
-    assert Job.__struct_fields__ == store.JOB_COLUMNS
-    texts = {name: f"text {name}" for name in store.JOB_COLUMNS[:-2]}
+    assert Job.__struct_fields__ == JOB_COLUMNS
+    texts = {name: f"text {name}" for name in JOB_COLUMNS[:-2]}
     job = Job(**texts, started_s=12.5, exempt=True)
     made = payload(clock, job.job_id)
     made.jobs[job.job_id] = known = JobRecord(job, 1.0, 2.0, 3.0)
@@ -158,9 +161,9 @@ def test_damage_under_way_costs_no_total_that_is_shown(
 ) -> None:
     books = Store(path, clock)
     state = begun(books, clock)
-    books._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr] # it is open
+    books._rows.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr] # it is open
     corrupt(path)
-    books._connection.execute("PRAGMA shrink_memory")  # type: ignore[union-attr] # forget the pages
+    books._rows.connection.execute("PRAGMA shrink_memory")  # type: ignore[union-attr] # forget the pages
     state = books.commit(state, payload(clock), (), month_of)
     assert state.booked_joules() == 2_800.0
     books.close()

@@ -15,8 +15,9 @@ import msgspec
 
 from clusterwatt.clock import SystemClock
 from clusterwatt.ledger import gathering
+from clusterwatt.ledger.faults import LedgerError
 from clusterwatt.ledger.state import Payload
-from clusterwatt.ledger.store import LedgerError, Store
+from clusterwatt.ledger.store import Store
 from tests.clocks import FakeClock
 from tests.ledger.batches import amounts, batch, gpu_entry, host_entry
 

@@ -34,8 +34,9 @@ def add(commands: Commands) -> None:
 
 
 def _ledger(arguments: argparse.Namespace) -> int:
+    from clusterwatt.ledger.faults import LedgerError
+    from clusterwatt.ledger.reading import backup
     from clusterwatt.ledger.report import reader
-    from clusterwatt.ledger.store import LedgerError, backup
 
     if (arguments.action == "backup") != (arguments.file is not None):
         wanted = "name the FILE to write" if arguments.file is None else "info takes no FILE"

@@ -21,8 +21,9 @@ from clusterwatt.attribution.entries import NOBODY, Batch, Entry
 from clusterwatt.clock import Clock
 from clusterwatt.config.model import Ledger
 from clusterwatt.ledger import gathering, series
+from clusterwatt.ledger.faults import InUseError, LedgerError
 from clusterwatt.ledger.state import JobRows, Payload, Recovered, State, opened
-from clusterwatt.ledger.store import InUseError, LedgerError, Store
+from clusterwatt.ledger.store import Store
 from clusterwatt.ledger.totals import Totals, known_of, totals_of
 from clusterwatt.log import ChangeLog
 from clusterwatt.readings.base import Reading

@@ -24,7 +24,8 @@ from typing import Any, Literal
 import msgspec
 
 from clusterwatt.attribution.entries import JobRecord, plus
-from clusterwatt.ledger.store import JOB_COLUMNS, Connection, reading
+from clusterwatt.ledger.reading import Connection, reading
+from clusterwatt.ledger.rows import JOB_COLUMNS
 from clusterwatt.ledger.totals import COLUMNS, ENERGY, Totals
 from clusterwatt.readings.work import Job
 

@@ -10,76 +10,37 @@ https://www.sqlite.org/wal.html, https://www.sqlite.org/howtocorrupt.html
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import msgspec
 
-from clusterwatt.attribution.entries import NOBODY, Baseline, Entry, Held, JobRecord
 from clusterwatt.clock import Clock
 from clusterwatt.ledger import migrations
-from clusterwatt.ledger.state import (
-    AccountTotals,
-    Change,
-    JobRows,
-    NodeRow,
-    Payload,
-    Recovered,
-    State,
-    account_of,
-    booked,
-    everything,
+from clusterwatt.ledger.faults import (
+    BUSY_S,
+    InUseError,
+    LedgerError,
+    UnusableError,
+    check_kind,
+    damaged,
+    remedy_for,
 )
-from clusterwatt.ledger.totals import COLUMNS, Totals
-from clusterwatt.readings.work import Job
+from clusterwatt.ledger.rows import Rows
+from clusterwatt.ledger.state import Payload, Recovered, State, booked, everything
 
 log = logging.getLogger("clusterwatt.ledger")
 
-Connection = sqlite3.Connection
-
-BUSY_S = 5.0
 WAL_KEPT_BYTES = 4 << 20
 ASIDE_EVERY_S = 600.0  # a disk that damages every file must not fill up with them
-KNOWN_ENTRIES = 20_000
 HOUR_S = 3_600
 DAY_S = 86_400
 PRUNED_HOURS = 48  # at most, at once: a transaction stays short, and a clock that is wrong does little harm
-PRUNED_JOBS = 2_000
-
-JOB_COLUMNS = (
-    "job_id", "scheduler", "kind", "name", "user", "uid", "account", "partition", "queue", "array_job",
-    "array_task", "k8s_namespace", "k8s_owner", "k8s_owner_kind", "started_s", "exempt",
-)  # fmt: skip
-AMOUNTS = (
-    "gpu_seconds", "unobserved_seconds", "observed_seconds", "activity_seconds", "tensor_observed_seconds",
-    "tensor_seconds", "joules", "carbon_grams", "energy_cost", "gpu_cost",
-)  # fmt: skip
-
-
-class LedgerError(Exception):
-    """The ledger cannot be used now. One line: what is wrong, and the remedy. `state` is a short word."""
-
-    def __init__(self, state: str, text: str) -> None:
-        super().__init__(text)
-        self.state = state
-
-
-class InUseError(LedgerError):
-    """Another agent keeps this ledger."""
-
-
-class _UnusableError(Exception):
-    """The file is no ledger of this version: damaged, foreign, newer."""
-
-    def __init__(self, word: str, detail: str) -> None:
-        super().__init__(detail)
-        self.word = word
 
 
 class Store:
@@ -89,19 +50,17 @@ class Store:
         self._path = path
         self._clock = clock
         self._lock: int | None = None
-        self._connection: Connection | None = None
+        self._rows: Rows | None = None
         self._identity: tuple[int, int] | None = None
         self._new = False  # the file misses totals that are in memory
         self._aside_s: float | None = None
-        self._jobs: dict[str, int] = {}
-        self._entries: dict[Entry, int] = {}
 
     def open(self, month: str) -> tuple[State, Recovered]:
         """Open the ledger, or begin one; returns what it holds, with the money of one month."""
         with self._failing("opened"):
             try:
                 return self._open(month)
-            except _UnusableError as error:
+            except UnusableError as error:
                 self._set_aside(error)
                 return self._open(month)
 
@@ -119,7 +78,7 @@ class Store:
             except sqlite3.DatabaseError as error:
                 if not damaged(error):
                     raise
-                self._set_aside(_UnusableError("damaged", str(error)))
+                self._set_aside(UnusableError("damaged", str(error)))
                 self._follow_file()
                 return self._commit(state, payload, wanted, month_of)
 
@@ -129,23 +88,23 @@ class Store:
         Totals of accounts, of nobody and of the jobs that are `live` stay as they are.
         """
         with self._failing("written"):
-            assert self._connection is not None
+            rows = self._rows
+            assert rows is not None
             cutoff_s = int((self._clock.wall_s() - retention_days * DAY_S) // HOUR_S) * HOUR_S
-            oldest_s, newest_s = self._connection.execute(
-                "SELECT MIN(hour_s), MAX(hour_s) FROM usage"
-            ).fetchone()
-            if oldest_s is None:
+            hours = rows.hours()
+            if hours is None:
                 return False
+            oldest_s, newest_s = hours
             # The hour that is being written stays, whatever the limit.
             before_s = min(cutoff_s, oldest_s + PRUNED_HOURS * HOUR_S)
-            if self._bytes_used() > max_bytes:
+            if rows.bytes_used() > max_bytes:
                 before_s = max(before_s, oldest_s + PRUNED_HOURS * HOUR_S)
             before_s = min(before_s, newest_s)
             if before_s <= oldest_s:
                 return False
-            with self._transaction() as connection:
-                self._remove(connection, before_s, live)
-            return self._bytes_used() > max_bytes or cutoff_s > before_s
+            with transaction(rows):
+                rows.remove(before_s, live)
+            return rows.bytes_used() > max_bytes or cutoff_s > before_s
 
     def close(self) -> None:
         """Let go of file and lock."""
@@ -158,36 +117,13 @@ class Store:
 
     def _open(self, month: str) -> tuple[State, Recovered]:
         self._take_lock()
-        connection = self._connect()
+        rows = self._connect()
         try:
-            state = State(
-                node=self._node(connection),
-                jobs={NOBODY: self._rows(connection, NOBODY)},
-                accounts={
-                    (account, currency): AccountTotals(*columns)
-                    for account, currency, *columns in connection.execute(
-                        "SELECT account, currency, joules, carbon_grams, energy_cost, gpu_cost FROM account"
-                    )
-                },
-                months={month: self._month(connection, month)},
-            )
-            baselines = {
-                device: Baseline(
-                    counter_joules=joules,
-                    read_wall_s=read_s,
-                    signal=signal,
-                    held=tuple(
-                        Held(*one) for one in msgspec.json.decode(held, type=list[tuple[str, str, float]])
-                    ),
-                )
-                for device, joules, read_s, signal, held in connection.execute(
-                    "SELECT device, counter_joules, read_s, signal, held FROM baseline"
-                )
-            }
+            state, baselines = rows.state(month), rows.baselines()
         except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
             if isinstance(error, sqlite3.Error) and not damaged(error):
                 raise
-            raise _UnusableError("damaged", str(error)) from None
+            raise UnusableError("damaged", str(error)) from None
         return state, Recovered(state.node.boot_id, state.node.committed_s, baselines)
 
     def _take_lock(self) -> None:
@@ -212,10 +148,10 @@ class Store:
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         self._lock = lock
 
-    def _connect(self) -> Connection:
-        """The connection; makes file and tables where there are none. Raises _UnusableError."""
-        if self._connection is not None:
-            return self._connection
+    def _connect(self) -> Rows:
+        """The file's rows; makes file and tables where there are none. Raises UnusableError."""
+        if self._rows is not None:
+            return self._rows
         with contextlib.suppress(FileExistsError):  # SQLite would make it readable for others
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
@@ -232,31 +168,29 @@ class Store:
         except BaseException as error:
             connection.close()
             if isinstance(error, sqlite3.DatabaseError) and damaged(error):
-                raise _UnusableError("damaged", str(error)) from None
+                raise UnusableError("damaged", str(error)) from None
             raise
-        self._connection, self._identity = connection, (found.st_dev, found.st_ino)
-        self._jobs, self._entries = {NOBODY: 0}, {}
-        return connection
+        self._rows, self._identity = Rows(connection), (found.st_dev, found.st_ino)
+        return self._rows
 
     def _disconnect(self) -> None:
-        if self._connection is not None:
-            with contextlib.suppress(
-                sqlite3.Error
-            ):  # the last one out copies the WAL; else the next one does
-                self._connection.close()
-            self._connection = None
+        if self._rows is not None:
+            # The last one out copies the WAL into the file; where it cannot, the next one does.
+            with contextlib.suppress(sqlite3.Error):
+                self._rows.connection.close()
+            self._rows = None
 
     def _follow_file(self) -> None:
         """Notice that the file was taken away, and have one again, to which memory is to be written."""
-        if self._connection is not None and self._was_taken_away():
+        if self._rows is not None and self._was_taken_away():
             log.warning("%s: the file was taken away; a new one is begun", self._path)
             self._disconnect()
-        if self._connection is None:
+        if self._rows is None:
             self._new = True
             self._take_lock()
             try:
                 self._connect()
-            except _UnusableError as error:
+            except UnusableError as error:
                 self._set_aside(error)
                 self._connect()
 
@@ -267,7 +201,7 @@ class Store:
             return True
         return (found.st_dev, found.st_ino) != self._identity
 
-    def _set_aside(self, why: _UnusableError) -> None:
+    def _set_aside(self, why: UnusableError) -> None:
         """Rename the file, with its WAL, so that a new one can be begun."""
         now_s = self._clock.monotonic_s()
         self._disconnect()
@@ -290,197 +224,29 @@ class Store:
             aside,
         )
 
-    # --- Reading ---------------------------------------------------------------------------------------
-
-    def _node(self, connection: Connection) -> NodeRow:
-        return NodeRow(
-            *connection.execute(
-                "SELECT commits, committed_s, boot_id, unobserved_seconds, measured_joules FROM node"
-            ).fetchone()
-        )
-
-    def _rows(self, connection: Connection, job_id: str) -> JobRows:
-        return {
-            (account, currency): Totals(*columns)
-            for account, currency, *columns in connection.execute(
-                f"SELECT total.account, currency, {', '.join(COLUMNS)} "
-                "FROM job JOIN total ON total.job = job.number WHERE job_id = ?",
-                (job_id,),
-            )
-        }
-
-    def _month(self, connection: Connection, month: str) -> Mapping[tuple[str, str], float]:
-        return {
-            (account, currency): cost
-            for account, currency, cost in connection.execute(
-                "SELECT account, currency, cost FROM account_month WHERE month = ?", (month,)
-            )
-        }
-
-    def _bytes_used(self) -> int:
-        assert self._connection is not None
-        ask = self._connection.execute
-        pages, free, size = (
-            ask(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-        )
-        return int((pages - free) * size)
-
     # --- Writing ---------------------------------------------------------------------------------------
 
     def _commit(
         self, state: State, payload: Payload | None, wanted: Collection[str], month_of: Callable[[int], str]
     ) -> State:
-        assert self._connection is not None
+        rows = self._rows
+        assert rows is not None
         jobs = {*wanted, *(payload.job_ids() if payload else ())} - state.jobs.keys()
         months = {month_of(hour_s) for hour_s in payload.hours} - state.months.keys() if payload else set()
         state = msgspec.structs.replace(
             state,
-            jobs={**state.jobs, **{job_id: self._rows(self._connection, job_id) for job_id in jobs}},
-            months={**state.months, **{month: self._month(self._connection, month) for month in months}},
+            jobs={**state.jobs, **{job_id: rows.of_job(job_id) for job_id in jobs}},
+            months={**state.months, **{month: rows.of_month(month) for month in months}},
         )
         if payload is None and not self._new:
             return state
-        with self._transaction() as connection:
-            change = everything(state)
+        change = everything(state) if payload is None else booked(state, payload, month_of)
+        with transaction(rows):
             if payload is not None:
-                moved = booked(state, payload, month_of)
-                change = everything(moved.state) if self._new else moved
-                self._write_jobs(connection, payload)
-                self._write_usage(connection, payload)
-                self._write_baselines(connection, payload.baselines)
-            self._write_totals(connection, change)
+                rows.write(payload)
+            rows.write_totals(everything(change.state) if self._new else change)
         self._new = False
         return change.state
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        connection = self._connection
-        assert connection is not None
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-            connection.execute("COMMIT")
-        except BaseException:
-            # Numbers of rows that were rolled back may be given to others.
-            self._jobs, self._entries = {NOBODY: 0}, {}
-            with contextlib.suppress(sqlite3.Error):
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-            raise
-
-    def _write_jobs(self, connection: Connection, payload: Payload) -> None:
-        for job_id in sorted(payload.job_ids()):
-            if job_id not in self._jobs:
-                connection.execute("INSERT OR IGNORE INTO job (job_id) VALUES (?)", (job_id,))
-                (self._jobs[job_id],) = connection.execute(
-                    "SELECT number FROM job WHERE job_id = ?", (job_id,)
-                ).fetchone()
-        connection.executemany(UPDATE_JOB, [_job_row(record) for record in payload.jobs.values()])
-        hours: dict[str, list[int]] = {}
-        for hour_s, entries in payload.hours.items():
-            for job_id in {entry.job_id for entry in entries}:
-                hours.setdefault(job_id, []).append(hour_s)
-        connection.executemany(
-            UPDATE_HOURS, [(min(of), max(of), self._jobs[job_id]) for job_id, of in hours.items()]
-        )
-
-    def _write_usage(self, connection: Connection, payload: Payload) -> None:
-        if len(self._entries) > KNOWN_ENTRIES:
-            self._entries = {}
-        rows = []
-        for hour_s, entries in payload.hours.items():
-            for entry, amounts in entries.items():
-                number = self._entries.get(entry) or self._entry(connection, entry)
-                rows.append((hour_s, number, *(getattr(amounts, name) for name in AMOUNTS)))
-        connection.executemany(UPSERT_USAGE, rows)
-
-    def _entry(self, connection: Connection, entry: Entry) -> int:
-        """Number of an entry; a new one is added, and its device to those that the job has held."""
-        job = self._jobs[entry.job_id]
-        row = (
-            job, account_of(entry), entry.device, entry.gpu_name, entry.component, entry.state, entry.method,
-            entry.currency,
-        )  # fmt: skip
-        added = connection.execute(INSERT_ENTRY, row).rowcount
-        (number,) = connection.execute(SELECT_ENTRY, row).fetchone()
-        if added and entry.device and entry.job_id != NOBODY:
-            gpus = dict(connection.execute(COUNT_GPUS, (job,)).fetchall())
-            connection.execute(
-                "UPDATE job SET gpus = ? WHERE number = ?", (msgspec.json.encode(gpus).decode(), job)
-            )
-        self._entries[entry] = number
-        return int(number)
-
-    def _write_baselines(self, connection: Connection, baselines: Mapping[str, Baseline]) -> None:
-        connection.executemany(
-            "INSERT OR REPLACE INTO baseline VALUES (?, ?, ?, ?, ?)",
-            [
-                (
-                    device,
-                    base.counter_joules,
-                    base.read_wall_s,
-                    base.signal,
-                    msgspec.json.encode([(one.job_id, one.account, one.share) for one in base.held]).decode(),
-                )
-                for device, base in baselines.items()
-            ],
-        )
-
-    def _write_totals(self, connection: Connection, change: Change) -> None:
-        state = change.state
-        for job_id in change.jobs:
-            if job_id not in self._jobs:  # of a file that is new
-                connection.execute("INSERT OR IGNORE INTO job (job_id) VALUES (?)", (job_id,))
-                (self._jobs[job_id],) = connection.execute(
-                    "SELECT number FROM job WHERE job_id = ?", (job_id,)
-                ).fetchone()
-        connection.executemany(
-            REPLACE_TOTAL,
-            [
-                (self._jobs[job_id], *key, *msgspec.structs.astuple(state.jobs[job_id][key]))
-                for job_id, keys in change.jobs.items()
-                for key in keys
-            ],
-        )
-        connection.executemany(
-            "INSERT OR REPLACE INTO account VALUES (?, ?, ?, ?, ?, ?)",
-            [(*key, *msgspec.structs.astuple(state.accounts[key])) for key in change.accounts],
-        )
-        connection.executemany(
-            "INSERT OR REPLACE INTO account_month VALUES (?, ?, ?, ?)",
-            [
-                (month, account, currency, state.months[month][account, currency])
-                for month, account, currency in change.months
-            ],
-        )
-        node = state.node
-        connection.execute(
-            "UPDATE node SET commits = ?, committed_s = ?, boot_id = ?, unobserved_seconds = ?, "
-            "measured_joules = ?",
-            msgspec.structs.astuple(node),
-        )
-
-    def _remove(self, connection: Connection, before_s: int, live: Collection[str]) -> None:
-        connection.execute("DELETE FROM usage WHERE hour_s < ?", (before_s,))
-        connection.execute("UPDATE node SET kept_from_s = MAX(COALESCE(kept_from_s, 0), ?)", (before_s,))
-        gone = [
-            (number, job_id)
-            for number, job_id in connection.execute(
-                "SELECT number, job_id FROM job WHERE number <> 0 AND "
-                "(last_hour_s < ? OR (last_hour_s IS NULL AND last_seen_s < ?)) ORDER BY last_hour_s LIMIT ?",
-                (before_s, before_s, PRUNED_JOBS),
-            )
-            if job_id not in live
-        ]
-        numbers = [(number,) for number, _ in gone]
-        for statement in (
-            "DELETE FROM entry WHERE job = ?",
-            "DELETE FROM total WHERE job = ?",
-            "DELETE FROM job WHERE number = ?",
-        ):
-            connection.executemany(statement, numbers)
-        if gone:
-            self._jobs, self._entries = {NOBODY: 0}, {}
 
     # --- Errors ----------------------------------------------------------------------------------------
 
@@ -494,193 +260,17 @@ class Store:
             raise LedgerError(state, f"{self._path} cannot be {done}: {error}; {remedy}") from None
 
 
-def _job_row(record: JobRecord) -> tuple[object, ...]:
-    job: Job = record.job
-    values = [getattr(job, name) for name in JOB_COLUMNS[1:]]
-    return (*values, record.first_seen_s, record.last_seen_s, record.ended_s, job.job_id)
-
-
-UPDATE_JOB = f"""
-UPDATE job SET {", ".join(f"{name} = ?" for name in JOB_COLUMNS[1:])},
-    first_seen_s = MIN(COALESCE(first_seen_s, 1e18), ?), last_seen_s = ?, ended_s = ?
-WHERE job_id = ?
-"""
-
-UPDATE_HOURS = """
-UPDATE job SET first_hour_s = MIN(COALESCE(first_hour_s, 1 << 60), ?),
-    last_hour_s = MAX(COALESCE(last_hour_s, 0), ?)
-WHERE number = ?
-"""
-
-ENTRY_COLUMNS = "job, account, device, gpu_name, component, state, method, currency"
-INSERT_ENTRY = f"INSERT OR IGNORE INTO entry ({ENTRY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-SELECT_ENTRY = "SELECT number FROM entry WHERE " + " AND ".join(
-    f"{name} = ?" for name in ENTRY_COLUMNS.split(", ")
-)
-COUNT_GPUS = (
-    "SELECT gpu_name, COUNT(DISTINCT device) FROM entry WHERE job = ? AND device <> '' GROUP BY gpu_name"
-)
-
-
-def _added(column: str) -> str:
-    both = f"{column} + excluded.{column}"
-    return f"{column} = COALESCE({both}, {column}, excluded.{column})"
-
-
-UPSERT_USAGE = f"""
-INSERT INTO usage (hour_s, entry, {", ".join(AMOUNTS)}) VALUES (?, ?{", ?" * len(AMOUNTS)})
-ON CONFLICT (hour_s, entry) DO UPDATE SET {", ".join(map(_added, AMOUNTS))}
-"""
-
-REPLACE_TOTAL = (
-    f"INSERT OR REPLACE INTO total (job, account, currency, {', '.join(COLUMNS)}) "
-    f"VALUES (?, ?, ?{', ?' * len(COLUMNS)})"
-)
-
-
-# --- What a file is, and what is wrong with it ---------------------------------------------------------
-
-
-def check_kind(connection: Connection, *, to_read: bool = False) -> None:
-    """Refuse a file that is not ours or is of a later version; to read, also one of an earlier.
-
-    Raises _UnusableError, sqlite3.Error.
-    """
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-    if application == migrations.APPLICATION_ID:
-        if to_read and version < migrations.newest():
-            raise _UnusableError(
-                "older", "tables of an earlier version: start this version's agent on it once"
-            )
-        if version > migrations.newest():
-            raise _UnusableError(
-                "newer", f"written by a later version (tables {version}, known are {migrations.newest()})"
-            )
-    elif application or tables or to_read:
-        raise _UnusableError("foreign", "a database of another program")
-
-
-def damaged(error: sqlite3.Error) -> bool:
-    """Whether an error says that the file itself is broken, not that it cannot be reached or written.
-
-    SQLITE_CORRUPT and SQLITE_NOTADB come as plain DatabaseError; codes are known from Python 3.11 on only.
-    """
-    text = str(error)
-    return type(error) is sqlite3.DatabaseError or "no such table" in text or "no such column" in text
-
-
-def remedy_for(error: Exception, path: Path) -> tuple[str, str]:
-    """A short word for what is wrong, and what to do about it."""
-    number = error.errno if isinstance(error, OSError) else None
-    text = str(error)
-    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "full" in text:
-        return "full", f"make room below {path.parent}, or lower ledger.max_bytes"
-    if number in (errno.EROFS, errno.EACCES, errno.EPERM) or "readonly" in text:
-        return "read_only", f"let user {os.geteuid()} write to {path.parent}, or set ledger.path"
-    if "locked" in text:
-        return "locked", "another program holds a transaction open on it: end that"
-    if "unable to open" in text or number is not None:
-        return "unreachable", f"ledger.path must be a file in a folder that user {os.geteuid()} may write to"
-    return "io_error", f"look at the disk below {path.parent}"
-
-
-# --- Reading and copying beside the writer -------------------------------------------------------------
-
-
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[Connection]:
-    """A connection that sees one moment, for use beside an agent that writes. Raises LedgerError."""
-    connection = _open_to_read(path)
+def transaction(rows: Rows) -> Iterator[None]:
+    """All of it or nothing."""
+    connection = rows.connection
+    connection.execute("BEGIN IMMEDIATE")
     try:
-        connection.execute("BEGIN")
-        yield connection
-    except sqlite3.Error as error:
-        raise LedgerError("damaged" if damaged(error) else "io_error", f"{path}: {error}") from None
-    finally:
-        connection.close()
-
-
-def _open_to_read(path: Path) -> Connection:
-    if not path.exists():
-        raise LedgerError("missing", f"{path}: there is no ledger; it is where ledger.path of the agent says")
-    try:
-        try:
-            return _readable(f"{path.absolute().as_uri()}?mode=ro")
-        except sqlite3.OperationalError:
-            # WAL needs its two helper files. Where nobody writes they are missing, and whoever may not make
-            # them in this folder can still read the file as it is.
-            if Path(f"{path}-wal").exists():
-                raise
-            return _readable(f"{path.absolute().as_uri()}?immutable=1")
-    except _UnusableError as error:
-        raise LedgerError(error.word, f"{path}: {error}") from None
-    except (OSError, sqlite3.Error) as error:
-        if isinstance(error, sqlite3.Error) and damaged(error):
-            raise LedgerError(
-                "damaged", f"{path}: {error}; the agent sets it aside when it opens it"
-            ) from None
-        raise LedgerError(
-            "unreachable",
-            f"{path} cannot be read: {error}; ask as the user that the agent runs as, or report "
-            "from a copy that `clusterwatt ledger backup` makes",
-        ) from None
-
-
-def _readable(uri: str) -> Connection:
-    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
-    try:
-        check_kind(connection, to_read=True)
+        yield
+        connection.execute("COMMIT")
     except BaseException:
-        connection.close()
+        rows.forget()
+        with contextlib.suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
         raise
-    return connection
-
-
-def backup(path: Path, copy: Path, *, force: bool) -> int:
-    """Copy a ledger while its agent runs, and check the copy; returns its bytes. Raises LedgerError.
-
-    The copy appears under its name only when it is whole.
-    """
-    if copy.exists() and not force:
-        raise LedgerError("exists", f"{copy} is there already; --force replaces it")
-    part = Path(f"{copy}.part")
-    source = _open_to_read(path)
-    try:
-        part.unlink(missing_ok=True)
-        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        target = sqlite3.connect(part, isolation_level=None)
-        try:
-            source.backup(target)
-            target.execute("PRAGMA journal_mode = DELETE")  # one file, without helpers beside it
-            (verdict,) = target.execute("PRAGMA integrity_check(1)").fetchone()
-        finally:
-            target.close()
-        if verdict != "ok":
-            raise LedgerError(
-                "damaged", f"{copy}: the copy is not sound ({verdict}); the ledger itself is damaged"
-            )
-        _sync(part)
-        if force:
-            os.replace(part, copy)
-        else:
-            os.link(part, copy)  # fails where the name was taken meanwhile
-        _sync(copy.parent)
-        return copy.stat().st_size
-    except FileExistsError:
-        raise LedgerError("exists", f"{copy} is there already; --force replaces it") from None
-    except (OSError, sqlite3.Error) as error:
-        raise LedgerError("io_error", f"{copy} cannot be written: {error}") from None
-    finally:
-        source.close()
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

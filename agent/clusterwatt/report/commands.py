@@ -12,8 +12,8 @@ import msgspec
 from clusterwatt.clock import Clock
 from clusterwatt.config.problems import shown
 from clusterwatt.feeds.fetch import SilentError
+from clusterwatt.ledger.faults import LedgerError
 from clusterwatt.ledger.report import UsageRow, reader
-from clusterwatt.ledger.store import LedgerError
 from clusterwatt.report import card, cluster, formats, lines, receipt
 from clusterwatt.report.card import Data
 from clusterwatt.report.prometheus import Access, AskError, Prometheus

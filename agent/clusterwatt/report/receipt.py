@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from clusterwatt.config.problems import escaped
+from clusterwatt.ledger.faults import LedgerError
 from clusterwatt.ledger.report import UsageRow, reader
-from clusterwatt.ledger.store import LedgerError
 from clusterwatt.meters.carbon import JOULES_PER_KWH
 from clusterwatt.meters.cost import SECONDS_PER_HOUR
 from clusterwatt.report import period
