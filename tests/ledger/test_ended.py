@@ -33,6 +33,20 @@ def test_the_end_is_told_once_it_is_committed(tmp_path: Path) -> None:
     assert books.stop(ANSWERS_S)
 
 
+def test_the_end_is_told_though_a_commit_is_due_at_every_tick(tmp_path: Path) -> None:
+    clock, told = FakeClock(BEGIN_S), list[str]()
+    settings = Ledger(path=str(tmp_path / "ledger.db"), commit_seconds=0.5)
+    books = Keeper(settings, clock, zone="UTC", on_ended=told.extend)
+    books.wait(ANSWERS_S)
+    ended = (record("slurm/1", seen_s=BEGIN_S, ended_s=BEGIN_S),)
+    for tick in range(6):
+        books.take([batch(clock, {gpu_entry(): amounts()}, jobs=ended if tick == 0 else ())])
+        assert books._came_back.wait(ANSWERS_S)
+        clock.advance(1.0)
+    assert told == ["slurm/1"]
+    assert books.stop(ANSWERS_S)
+
+
 def test_one_that_fails_costs_no_booking(tmp_path: Path) -> None:
     path, clock = tmp_path / "ledger.db", FakeClock(BEGIN_S)
 

@@ -233,6 +233,10 @@ class Keeper:
             month = self._month_of(self._clock.wall_s())
             self._start(lambda: _Opened(*self._store.open(month)))
             return
+        if self._ended:  # first: a commit may be due at every tick
+            self._start(partial(self._tell_ended, tuple(self._ended)))
+            self._ended = []
+            return
         wanted = self._seen_s.keys() - state.jobs.keys()
         payload = None
         if self._gathered.wall_s and now_s >= self._next_commit_s - EARLY_S:
@@ -241,9 +245,6 @@ class Keeper:
             self._next_commit_s = now_s + self._settings.commit_seconds
         if payload is not None or wanted:
             self._start(lambda: _Written(self._store.commit(state, payload, wanted, self._month_of)))
-        elif self._ended:
-            self._start(partial(self._tell_ended, tuple(self._ended)))
-            self._ended = []
         elif now_s >= self._next_prune_s:
             live = frozenset(state.jobs)
             days, most = self._settings.retention_days, self._settings.max_bytes
