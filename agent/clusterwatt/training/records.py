@@ -8,7 +8,6 @@ will; the next record is then found by a length that fits its own.
 
 from __future__ import annotations
 
-import functools
 import re
 import struct
 from typing import NamedTuple
@@ -17,12 +16,16 @@ from clusterwatt.training.crc32c import ALL_ONES, MASK_DELTA, crc32c, masked
 
 HEADER = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
+CHECKSUM_AND_HEADER = struct.Struct("<IQI")
 HEADER_BYTES = HEADER.size
 FRAME_BYTES = HEADER_BYTES + CHECKSUM.size
 
 MAX_RECORD_BYTES = 1 << 18  # scalars are a hundred bytes; what is larger is an image, a graph or a histogram
 MAX_MISFITS = 64  # in one stretch: headers that fit and data that does not; forged ones could be endless
 MAX_LENGTH = 1 << 31  # no message of protobuf is longer: https://protobuf.dev/programming-guides/proto-limits
+
+SHORT = 4096
+SUMS_OF_LENGTHS: dict[int, int] = {}  # of short records: there are few different lengths
 
 # A length under 4 GiB that is not 0. The regular expression passes over holes, which read as zeros, quickly.
 MAYBE_HEADER = re.compile(rb"(?s)(?=.{4}\0{4})(?!\0{8})")
@@ -41,12 +44,6 @@ class Found(NamedTuple):
     corrupt: int
 
 
-@functools.lru_cache(maxsize=4096)
-def sum_of_length(length: int) -> int:
-    """The masked checksum of a length; a file has few different ones."""
-    return masked(length.to_bytes(8, "little"))
-
-
 def find(data: bytes, *, synced: bool, at_end: bool) -> Found:
     """All whole records in a stretch of a file, checked, without their frames.
 
@@ -55,10 +52,11 @@ def find(data: bytes, *, synced: bool, at_end: bool) -> Found:
     """
     records: list[bytes] = []
     corrupt, misfits, at, size = 0, 0, 0, len(data)
-    header_at, checksum_at = HEADER.unpack_from, CHECKSUM.unpack_from
     while size - at >= HEADER_BYTES:
-        length, length_sum = header_at(data, at)
-        if sum_of_length(length) == length_sum and length <= MAX_LENGTH:
+        if synced:
+            at = _in_a_row(data, at, records)
+        length, length_sum = HEADER.unpack_from(data, at)
+        if _sum_of_length(length) == length_sum and length <= MAX_LENGTH:
             end = at + FRAME_BYTES + length
             if length > MAX_RECORD_BYTES:
                 at, synced = end, True
@@ -66,10 +64,7 @@ def find(data: bytes, *, synced: bool, at_end: bool) -> Found:
             if end > size:
                 break
             record = data[at + HEADER_BYTES : end - 4]
-            checksum = crc32c(record)
-            # `masked`, written out: this line runs for each event.
-            fits = ((checksum >> 15 | checksum << 17) + MASK_DELTA) & ALL_ONES
-            if fits == checksum_at(data, end - 4)[0]:
+            if masked(record) == CHECKSUM.unpack_from(data, end - 4)[0]:
                 records.append(record)
                 at, synced = end, True
                 continue
@@ -82,6 +77,37 @@ def find(data: bytes, *, synced: bool, at_end: bool) -> Found:
             corrupt, synced = corrupt + 1, False
         at = _next_header(data, at + 1 if misfits < MAX_MISFITS else size)
     return Found(records, at, synced, corrupt)
+
+
+def _in_a_row(data: bytes, at: int, records: list[bytes]) -> int:
+    """Take the good records from a place on that have a header behind them; returns where that ends.
+
+    Nothing here is new: it is `find` for records as they should be, which nearly all are. Its body runs for
+    each event, so a checksum is read with the header behind it, and `masked` is written out.
+    """
+    last = len(data) - FRAME_BYTES
+    length, length_sum = HEADER.unpack_from(data, at)
+    while SUMS_OF_LENGTHS.get(length) == length_sum:
+        end = at + HEADER_BYTES + length
+        if end > last:
+            break
+        record = data[at + HEADER_BYTES : end]
+        checksum = crc32c(record)
+        record_sum, length, length_sum = CHECKSUM_AND_HEADER.unpack_from(data, end)
+        if ((checksum >> 15 | checksum << 17) + MASK_DELTA) & ALL_ONES != record_sum:
+            break
+        records.append(record)
+        at = end + CHECKSUM.size
+    return at
+
+
+def _sum_of_length(length: int) -> int:
+    known = SUMS_OF_LENGTHS.get(length)
+    if known is None:
+        known = masked(length.to_bytes(8, "little"))
+        if length <= SHORT:
+            SUMS_OF_LENGTHS[length] = known
+    return known
 
 
 def _next_header(data: bytes, at: int) -> int:
