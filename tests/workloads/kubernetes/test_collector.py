@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -590,3 +591,23 @@ def test_an_api_that_nobody_serves_is_asked_one_question_at_a_time(
     hold(node, kubelet, "one")
     api.close()
     assert failures(node.read()) == [("api: pods", "io_error")]
+
+
+def test_a_cgroup_that_cannot_be_read_costs_its_use_of_the_host_only(
+    bare: Node, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(bare, kubelet, "one", "two")
+    for number, name in enumerate(("one", "two"), 1):
+        bare.log("team", name, number)
+    real = Files.raw
+
+    def raw(files: Files, path: str) -> bytes | None:
+        if path.endswith("cpu.stat") and uid(1).replace("-", "_") in path:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return real(files, path)
+
+    monkeypatch.setattr(Files, "raw", raw)
+    readings = bare.read()
+    assert len(claims(readings)) == 2
+    assert [use.owner for use in of(JobHostUse, readings)] == [f"pod/{uid(2)}"]
+    assert failures(readings) == [(f"pod/{uid(1)}", "io_error")]

@@ -242,9 +242,10 @@ class KubernetesCollector:
             detail = f"{len(unknown)} devices have names of an unknown form, such as {unknown[0][:100]}"
             yield Failure(f"{pod.namespace}/{pod.name}", "unknown_device", detail)
 
-    def _host_use(self, uid: str, cgroup: WorkCgroup) -> JobHostUse:
-        return JobHostUse(
-            owner=f"pod/{uid}",
-            cpu_seconds=self._cgroups.cpu_seconds(cgroup),
-            memory_bytes=self._cgroups.memory_bytes(cgroup),
-        )
+    def _host_use(self, uid: str, cgroup: WorkCgroup) -> JobHostUse | Failure:
+        try:
+            cpu_seconds = self._cgroups.cpu_seconds(cgroup)
+            memory_bytes = self._cgroups.memory_bytes(cgroup)
+        except OSError as error:
+            return failure(f"pod/{uid}", error)
+        return JobHostUse(f"pod/{uid}", cpu_seconds, memory_bytes)
