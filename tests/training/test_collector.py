@@ -460,7 +460,7 @@ def test_a_checkpoint_in_the_session_log_is_shown(tmp_path: Path) -> None:
     assert node.progress().last_checkpoint_timestamp_seconds == T0 - 5
 
 
-@pytest.mark.parametrize("wall_s", [T0 + 1e6, -1.0, math.nan, math.inf, 1.7e12])
+@pytest.mark.parametrize("wall_s", [T0 + 1e6, 0.0, -1.0, math.nan, math.inf, 1.7e12])
 def test_an_event_of_no_possible_time_does_not_stand_as_the_newest(tmp_path: Path, wall_s: float) -> None:
     node, path = Node(tmp_path), tmp_path / "run" / HERE
     write(path, VERSION + scalar("loss", 0.5, 9, wall_s) + scalar("loss", 0.25, 1, T0))

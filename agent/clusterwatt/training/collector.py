@@ -121,11 +121,11 @@ class _File:
         self._uses: dict[str, Use] = {}
 
     def take(self, news: News, latest_s: float) -> bool:
-        """Give what is new to the run; returns whether an event was left out that lies in the future."""
+        """Give what is new to the run; returns whether an event was left out whose time cannot be."""
         take, uses = self.state.take, self._uses
         count, ahead = not news.history, False
         for tag, value, step, wall_s in news.scalars:
-            if not 0.0 <= wall_s <= latest_s:
+            if not 0.0 < wall_s <= latest_s:
                 ahead = True
                 continue
             meaning, exported = uses.get(tag) or self._use(tag)
@@ -135,7 +135,7 @@ class _File:
                 take(meaning.quantity, amount, step, wall_s, counts_iterations=iterations, count=count)
             if exported:
                 self.state.take_scalar(tag, value, step, wall_s)
-        if news.other is not None and 0.0 <= news.other.wall_s <= latest_s:
+        if news.other is not None and 0.0 < news.other.wall_s <= latest_s:
             self.state.seen(*news.other)
         if news.checkpoint_s is not None:
             self.state.last_checkpoint_s = max(news.checkpoint_s, self.state.last_checkpoint_s or 0.0)
@@ -298,7 +298,7 @@ class TrainingCollector:
                 continue
             budget -= got[1]
             if file.take(got[0], latest_s):
-                yield Failure(path, "clock", "it has events of the future, which are left out")
+                yield Failure(path, "clock", "it has events of no time or of the future, which are left out")
             broken = file.broken()
             if broken:
                 yield Failure(path, "corrupt", f"{broken} times; the records around are read")
