@@ -14,13 +14,25 @@ import sys
 from collections.abc import Sequence
 
 from clusterwatt import __version__
-from clusterwatt.cli import capture, check_config, driver, flight, ledger, maintenance, metrics, report, run
+from clusterwatt.cli import (
+    capture,
+    check_config,
+    driver,
+    export,
+    flight,
+    ledger,
+    maintenance,
+    metrics,
+    report,
+    rules,
+    run,
+)
 from clusterwatt.cli.ending import FAILED, INTERRUPTED, EndError, Parser
 
 CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 # What asks a running agent for something, and would end one that is only starting.
 REQUESTS = frozenset({signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
-GROUPS = (run, check_config, capture, driver, maintenance, report, flight, ledger, metrics)
+GROUPS = (run, check_config, capture, driver, maintenance, report, flight, ledger, metrics, export, rules)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

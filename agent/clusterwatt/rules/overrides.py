@@ -1,0 +1,307 @@
+"""What a site changes about the rules: one YAML file, checked against the rules that there are.
+
+    interval: 30s                        # how often all rules are evaluated
+    scrape_job: gpu-nodes                # the job of Prometheus that scrapes the agents
+    labels: {team: ml-platform}          # on every alert
+    urls: {runbooks: https://..., boards: https://...}
+    exempt: {nodes: [login-.*], jobs: [nightly-probe], users: [], accounts: [], mountpoints: [], ports: []}
+    groups:
+      fabric: {enabled: false}
+    rules:
+      GpuAllocatedIdle: {idle_ratio: 0.95, window: 2h, for: 10m, severity: info, route: ops}
+      GpuThermalSlowdown:                # a name with two severities
+        critical: {share_ratio: 0.8}
+      TrainingLossDiverging: {enabled: true}
+      JobLowGpuUtilization: {exempt: {users: [alice]}}
+    prometheusrule: {namespace: monitoring, labels: {release: prometheus}}
+
+Whom to exempt is said in regular expressions of Prometheus, which match the whole text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import yaml
+
+from clusterwatt.config.document import TAG, Origin, compose, read
+from clusterwatt.config.problems import ConfigError, Problem, nearest, shown
+from clusterwatt.rules import expression
+from clusterwatt.rules.shipped import BOARDS, PREFIX, RUNBOOKS, Rule, RuleFile
+
+T = TypeVar("T")
+
+SEVERITIES = ("info", "warning", "critical", "none")
+ROUTES = ("owner", "ops", "both", "finance", "facility", "deadman")
+EXEMPTIONS = ("nodes", "jobs", "users", "accounts", "mountpoints", "ports")
+COMMON = ("enabled", "exempt", "for", "route", "severity")
+NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+JOB = re.compile(r"[\w./:-]+")
+# Joins and routes stand on these; a constant in their place would break both.
+TAKEN = frozenset(
+    "account alertname currency device feed gpu instance job job_id kind mountpoint port route run severity "
+    "user uuid".split()
+)
+INTERVAL_S = (10, 120)  # longer, and a window of five minutes holds too little after one miss
+
+Exempt = Mapping[str, tuple[str, ...]]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What changes about one rule; empty or None: nothing."""
+
+    values: Mapping[str, str] = {}
+    severity: str = ""
+    route: str = ""
+    hold: str = ""
+    enabled: bool | None = None
+    exempt: Exempt = {}
+
+
+class Overrides(msgspec.Struct, frozen=True):
+    """What changes about all of them. `rules` by name and shipped severity, `groups` by name of the file."""
+
+    source: str = ""
+    interval: str = "1m"
+    scrape_job: str = "clusterwatt"
+    labels: Mapping[str, str] = {}
+    runbooks: str = RUNBOOKS
+    boards: str = BOARDS
+    exempt: Exempt = {}
+    groups: Mapping[str, bool] = {}
+    rules: Mapping[tuple[str, str], Change] = {}
+    namespace: str = ""
+    object_labels: Mapping[str, str] = {}
+
+
+def load(path: Path, files: Iterable[RuleFile]) -> Overrides:
+    """The overrides in a file. Raises ConfigError with everything that is wrong with it."""
+    return parse(read(path), str(path), files)
+
+
+def parse(text: str, name: str, files: Iterable[RuleFile]) -> Overrides:
+    """The overrides in a text. Raises ConfigError with everything that is wrong with it."""
+    node = compose(text, Origin(name, has_lines=True))
+    reader = _Reader(Origin(name, has_lines=True), files)
+    overrides = reader.top(node) if node is not None else Overrides()
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    return msgspec.structs.replace(overrides, source=Path(name).name)
+
+
+class _Reader:
+    """Reads the nodes, and gathers what is wrong."""
+
+    def __init__(self, origin: Origin, files: Iterable[RuleFile]) -> None:
+        self.problems: list[Problem] = []
+        self._origin = origin
+        self._groups = {file.name for file in files}
+        self._rules: dict[str, dict[str, Rule]] = {}
+        for rule in (rule for file in files for rule in file.rules if rule.is_alert):
+            self._rules.setdefault(rule.name, {})[rule.severity] = rule
+
+    def top(self, node: yaml.Node) -> Overrides:
+        known = ("interval", "scrape_job", "labels", "urls", "exempt", "groups", "rules", "prometheusrule")
+        found = self._section(node, "", known)
+        urls = self._section(found.get("urls"), "urls", ("runbooks", "boards"))
+        kubernetes = self._section(found.get("prometheusrule"), "prometheusrule", ("namespace", "labels"))
+        default = Overrides()
+        return Overrides(
+            interval=self._value(found, "interval", "", self._interval) or default.interval,
+            scrape_job=self._value(found, "scrape_job", "", _scrape_job) or default.scrape_job,
+            labels=self._labels(found.get("labels"), "labels", TAKEN),
+            runbooks=self._value(urls, "runbooks", "urls", _url) or default.runbooks,
+            boards=self._value(urls, "boards", "urls", _url) or default.boards,
+            exempt=self._exempt(found.get("exempt"), "exempt"),
+            groups=self._switches(found.get("groups")),
+            rules=self._changes(found.get("rules")),
+            namespace=self._value(kubernetes, "namespace", "prometheusrule", _dns_label) or "",
+            object_labels=self._labels(kubernetes.get("labels"), "prometheusrule.labels", frozenset()),
+        )
+
+    def _switches(self, node: yaml.Node | None) -> dict[str, bool]:
+        switches = {}
+        for key, value in self._section(node, "groups", self._groups, strip=PREFIX).items():
+            path = f"groups.{key}"
+            switch = self._value(self._section(value, path, ("enabled",)), "enabled", path, _truth)
+            if switch is not None:
+                switches[key] = switch
+        return switches
+
+    def _changes(self, node: yaml.Node | None) -> dict[tuple[str, str], Change]:
+        changes = {}
+        for name, value in self._section(node, "rules", self._rules).items():
+            variants = self._rules[name]
+            path = f"rules.{name}"
+            if len(variants) == 1:
+                ((severity, rule),) = variants.items()
+                changes[name, severity] = self._change(value, path, rule)
+                continue
+            for severity, part in self._section(value, path, variants).items():
+                changes[name, severity] = self._change(part, f"{path}.{severity}", variants[severity])
+        return changes
+
+    def _change(self, node: yaml.Node, path: str, rule: Rule) -> Change:
+        numbers = {name: text for name, text in rule.numbers.items() if name != "scrape_job"}
+        found = self._section(node, path, (*COMMON, *numbers))
+        values = {}
+        for name in numbers.keys() & found.keys():
+            value = self._value(found, name, path, _like(name, numbers[name]))
+            if value is not None:
+                values[name] = value
+        return Change(
+            values=values,
+            severity=self._value(found, "severity", path, _one_of(SEVERITIES)) or "",
+            route=self._value(found, "route", path, _one_of(ROUTES)) or "",
+            hold=self._value(found, "for", path, _hold) or "",
+            enabled=self._value(found, "enabled", path, _truth),
+            exempt=self._exempt(found.get("exempt"), f"{path}.exempt"),
+        )
+
+    def _exempt(self, node: yaml.Node | None, path: str) -> dict[str, tuple[str, ...]]:
+        exempt = {}
+        for kind, value in self._section(node, path, EXEMPTIONS).items():
+            items = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            patterns = [self._scalar(item, f"{path}.{kind}", _pattern) for item in items]
+            exempt[kind] = tuple(pattern for pattern in patterns if pattern is not None)
+        return {kind: patterns for kind, patterns in exempt.items() if patterns}
+
+    def _labels(self, node: yaml.Node | None, path: str, taken: frozenset[str]) -> dict[str, str]:
+        labels = {}
+        for name, value in self._section(node, path, None).items():
+            if name in taken or (taken and not LABEL.fullmatch(name)):
+                self._wrong(value, f"{path}.{name}", "this label is taken by ours, or no name of a label")
+            elif (text := self._scalar(value, f"{path}.{name}", _text)) is not None:
+                labels[name] = text
+        return labels
+
+    def _section(
+        self, node: yaml.Node | None, path: str, known: Iterable[str] | None, strip: str = ""
+    ) -> dict[str, yaml.Node]:
+        """The entries of a mapping; those that nobody knows are wrong, with the nearest name that is known."""
+        if node is None or node.tag == TAG + "null":
+            return {}
+        if not isinstance(node, yaml.MappingNode):
+            self._wrong(node, path, "expected names with values")
+            return {}
+        found: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            name = str(key.value).removeprefix(strip) if isinstance(key, yaml.ScalarNode) else ""
+            if name in found:
+                self._wrong(key, path, f"{shown(name)} stands there twice")
+            elif known is None or name in known:
+                found[name] = value
+            else:
+                self._wrong(key, path, _unknown(name, known))
+        return found
+
+    def _value(
+        self, found: Mapping[str, yaml.Node], name: str, path: str, convert: Callable[[str], T]
+    ) -> T | None:
+        node = found.get(name)
+        return None if node is None else self._scalar(node, f"{path}.{name}" if path else name, convert)
+
+    def _scalar(self, node: yaml.Node, path: str, convert: Callable[[str], T]) -> T | None:
+        try:
+            if not isinstance(node, yaml.ScalarNode):
+                raise ValueError("expected one value")  # noqa: TRY004 - what `convert` raises as well
+            return convert(str(node.value))
+        except ValueError as error:
+            got = f", got {shown(str(node.value))}" if isinstance(node, yaml.ScalarNode) else ""
+            self._wrong(node, path, f"{error}{got}")
+            return None
+
+    def _interval(self, text: str) -> str:
+        least, most = INTERVAL_S
+        if not expression.is_duration(text) or not least <= expression.seconds(text) <= most:
+            raise ValueError(f"expected a duration from {least}s to {most}s")
+        return text
+
+    def _wrong(self, node: yaml.Node, path: str, text: str) -> None:
+        self.problems.append(Problem(self._origin.at(node.start_mark), path, text))
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = nearest(name, names)
+    if near:
+        return f"unknown name {shown(name)}; did you mean {near}?"
+    return f"unknown name {shown(name)}; known: {', '.join(names) if len(names) < 20 else 'see --list'}"
+
+
+def _like(name: str, default: str) -> Callable[[str], str]:
+    """A value of the same kind as the default."""
+
+    def convert(text: str) -> str:
+        if expression.is_duration(default):
+            if expression.is_duration(text):
+                return text
+            raise ValueError("expected a duration, as 30m or 1h30m")
+        if not NUMBER.fullmatch(text):
+            raise ValueError("expected a number, as 0.5")
+        if name.endswith("_ratio") and float(text) > 1:
+            raise ValueError("expected a number from 0 to 1")
+        if name in (expression.GUARD, expression.MINUTES) and not text.isdigit():
+            raise ValueError("expected a whole number")
+        return text
+
+    return convert
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
+    def convert(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"expected {', '.join(words[:-1])} or {words[-1]}")
+        return text
+
+    return convert
+
+
+def _truth(text: str) -> bool:
+    truth = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    if text.lower() not in truth:
+        raise ValueError("expected true or false")
+    return truth[text.lower()]
+
+
+def _hold(text: str) -> str:
+    if not re.fullmatch(rf"0|0[smh]|{expression.DURATION.pattern}", text):
+        raise ValueError("expected a duration, as 5m; 0m to fire at once")
+    return "0m" if text == "0" else text
+
+
+def _scrape_job(text: str) -> str:
+    if not JOB.fullmatch(text):
+        raise ValueError("expected the name of a job, of letters, digits and ./:-_")
+    return text
+
+
+def _dns_label(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
+        raise ValueError("expected the name of a namespace")
+    return text
+
+
+def _url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s\"'{}\\]+", text):
+        raise ValueError("expected a URL that begins with http:// or https://")
+    return text.rstrip("/")
+
+
+def _text(text: str) -> str:
+    if not text or not text.isprintable() or "{{" in text:
+        raise ValueError("expected text")
+    return text
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression: {error}") from None
+    return _text(text)
