@@ -14,6 +14,7 @@ from clusterwatt.config.model import Ledger
 from clusterwatt.ledger import gathering
 from clusterwatt.ledger.faults import InUseError
 from clusterwatt.ledger.keeper import Keeper
+from clusterwatt.ledger.report import reader
 from clusterwatt.ledger.rows import Rows
 from clusterwatt.readings.work import (
     AccountCarbon,
@@ -32,7 +33,18 @@ from clusterwatt.readings.work import (
     Unobserved,
 )
 from tests.clocks import FakeClock
-from tests.ledger.batches import amounts, batch, commit, gpu_entry, host_entry, keeper, of, record, settle
+from tests.ledger.batches import (
+    ANSWERS_S,
+    amounts,
+    batch,
+    commit,
+    gpu_entry,
+    host_entry,
+    keeper,
+    of,
+    record,
+    settle,
+)
 
 COST = amounts().energy_cost + amounts().gpu_cost  # type: ignore[operator] # both are known
 
@@ -365,6 +377,37 @@ def test_the_end_writes_what_has_gathered(path: Path, clock: FakeClock) -> None:
     settle(again)
     assert joules(again) == 2_100.0
     again.stop(5.0)
+
+
+def test_the_end_writes_what_has_gathered_though_ends_are_still_to_be_told(
+    path: Path, clock: FakeClock
+) -> None:
+    told: list[str] = []
+    made = Keeper(Ledger(path=str(path)), clock, on_ended=told.extend)
+    made.wait(ANSWERS_S)
+    for job_id in ("slurm/1", "slurm/2"):  # the second is told at the end as well
+        ended = [record(job_id, ended_s=clock.wall_s())]
+        made.take([batch(clock, {gpu_entry(job_id): amounts()}, jobs=ended)])
+        made._came_back.wait(ANSWERS_S)
+    assert made.stop(5.0)
+    assert sorted(told) == ["slurm/1", "slurm/2"]
+    again = keeper(path, clock)
+    assert sum(each.energy_joules for each in of(again, AccountEnergy)) == 1_400.0
+    again.stop(5.0)
+
+
+def test_old_hours_go_though_a_commit_is_due_at_every_tick(path: Path, clock: FakeClock) -> None:
+    made = keeper(path, clock, commit_seconds=0.5, retention_days=1)
+    commit(made, clock, batch(clock, {gpu_entry("slurm/1"): amounts()}))
+    clock.advance(3 * 86_400.0)
+    for _ in range(5):
+        clock.advance(1_800.0)
+        made.take([batch(clock, {gpu_entry("slurm/2"): amounts()})])
+        assert made._came_back.wait(ANSWERS_S)
+    made.stop(5.0)
+    with reader(path) as books:
+        assert [row.key for row in books.usage(0.0, 1e11)] == ["slurm/2"]
+        assert books.info().booked_joules == pytest.approx(6 * 700.0)
 
 
 def test_the_end_does_not_wait_for_a_disk_that_hangs(

@@ -158,9 +158,11 @@ class Keeper:
         """Write what has gathered and let go of the file; whether all of it was written in time."""
         end_s = self._clock.monotonic_s() + within_s
         self._finish(end_s)
-        self._not_before_s = self._next_commit_s = self._clock.monotonic_s()
-        if self._state is not None and self._gathered.wall_s:
-            self._start_next()
+        if self._started_s is None and self._state is not None:
+            self._start_writing(self._state, due=True)
+            self._finish(end_s)
+        if self._started_s is None and self._ended:
+            self._start_telling()
             self._finish(end_s)
         lost = bool(self._gathered.wall_s) or self._in_flight is not None
         if lost:
@@ -233,23 +235,32 @@ class Keeper:
             month = self._month_of(self._clock.wall_s())
             self._start(lambda: _Opened(*self._store.open(month)))
             return
-        if self._ended:  # first: a commit may be due at every tick
-            self._start(partial(self._tell_ended, tuple(self._ended)))
-            self._ended = []
-            return
-        wanted = self._seen_s.keys() - state.jobs.keys()
-        payload = None
-        if self._gathered.wall_s and now_s >= self._next_commit_s - EARLY_S:
-            payload = self._in_flight = self._gathered
-            self._gathered = Payload()
-            self._next_commit_s = now_s + self._settings.commit_seconds
-        if payload is not None or wanted:
-            self._start(lambda: _Written(self._store.commit(state, payload, wanted, self._month_of)))
+        # The rare comes first: a commit may be due at every tick.
+        if self._ended:
+            self._start_telling()
         elif now_s >= self._next_prune_s:
             live = frozenset(state.jobs)
             days, most = self._settings.retention_days, self._settings.max_bytes
             self._next_prune_s = now_s + PRUNE_EVERY_S
             self._start(lambda: _Pruned(self._store.prune(days, most, live)))
+        else:
+            self._start_writing(state, due=now_s >= self._next_commit_s - EARLY_S)
+
+    def _start_writing(self, state: State, *, due: bool) -> None:
+        """Ask for the jobs that are wanted, and write what has gathered when that is due."""
+        wanted = self._seen_s.keys() - state.jobs.keys()
+        payload = None
+        if due and self._gathered.wall_s:
+            payload = self._in_flight = self._gathered
+            self._gathered = Payload()
+            self._next_commit_s = self._clock.monotonic_s() + self._settings.commit_seconds
+        if payload is not None or wanted:
+            self._start(lambda: _Written(self._store.commit(state, payload, wanted, self._month_of)))
+
+    def _start_telling(self) -> None:
+        """Say which jobs' ends are on disk."""
+        job_ids, self._ended = tuple(self._ended), []
+        self._start(partial(self._tell_ended, job_ids))
 
     def _tell_ended(self, job_ids: Sequence[str]) -> _Told:
         if self._on_ended is not None:
