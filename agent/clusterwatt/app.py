@@ -30,6 +30,7 @@ from clusterwatt.expose.render import Renderer
 from clusterwatt.expose.senders import Senders
 from clusterwatt.expose.server import Site
 from clusterwatt.expose.training import Reception, ReportSocket
+from clusterwatt.expose.web_file import WebFile
 from clusterwatt.feeds import price
 from clusterwatt.flight import bundle as flight_bundle
 from clusterwatt.flight.recorder import Recorder
@@ -234,7 +235,13 @@ class Agent:
         settings = host_settings(config)
         if self.driver is None:
             expected = config.node.gpus_expected
-            self.driver = DriverClient(settings, config.driver, self._clock, gpus_expected=expected)
+            self.driver = DriverClient(
+                settings,
+                config.driver,
+                self._clock,
+                gpus_expected=expected,
+                labels=lambda: self._known.node_labels,
+            )
         else:
             self.driver.reconfigure(settings, config.driver, config.node.gpus_expected)
 
@@ -331,7 +338,7 @@ def check_replay(config: Config) -> None:
 
 
 def run(config: Config, reload: Callable[[], Config]) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit status. Raises StartError.
+    """Run until SIGTERM or SIGINT; returns the exit status. Raises StartError or ConfigError.
 
     SIGHUP calls `reload`, which raises what it finds wrong with the new configuration.
     """
@@ -340,7 +347,10 @@ def run(config: Config, reload: Callable[[], Config]) -> int:
 
 
 async def _run(config: Config, reload: Callable[[], Config]) -> int:
+    named = config.http.web_config_file
+    web_file = WebFile(named, SystemClock()) if named else None
     agent = Agent(config, SystemClock())
+    agent.site.use_web_file(web_file)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -354,7 +364,7 @@ async def _run(config: Config, reload: Callable[[], Config]) -> int:
         address = await agent.site.start(config.http)
     except OSError as error:
         raise StartError(str(error)) from None
-    log.info("listening on http://%s", address)
+    log.info("listening on %s", address.url)
     agent.site.on_publish(_watchdog())
     try:
         await agent.pipeline.run(stop)

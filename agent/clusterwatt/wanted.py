@@ -21,7 +21,7 @@ from clusterwatt.inventory import COLLECTORS, WORKLOADS
 from clusterwatt.node_pids import NodePids
 from clusterwatt.readings.gpu import GpuInfo, GpuProcess
 from clusterwatt.readings.snapshot import Snapshot
-from clusterwatt.readings.work import Job, JobPod
+from clusterwatt.readings.work import Job, JobPod, NodeLabels
 from clusterwatt.simulate.jobs import SimulatedJobs
 from clusterwatt.sysfs import Files
 from clusterwatt.training.collector import TrainingCollector
@@ -45,6 +45,7 @@ class Known:
         self.gpu_names: frozenset[str] = frozenset()
         self.on_gpus: Listed = {}
         self.hosts_of_work: Mapping[str, str] = {}
+        self.node_labels: Mapping[str, str] = {}
         self.mailbox = Mailbox()
 
     def take(self, snapshot: Snapshot) -> None:
@@ -52,6 +53,7 @@ class Known:
         self.gpu_names = frozenset(info.name for info in snapshot.of(GpuInfo) if not info.parent_uuid)
         self.on_gpus = listed(snapshot.of(GpuProcess))
         self.hosts_of_work = hosts_of_work(snapshot.of(JobPod), snapshot.of(Job))
+        self.node_labels = {name: value for told in snapshot.of(NodeLabels) for name, value in told.labels}
 
 
 class Wanted(NamedTuple):

@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -133,12 +133,15 @@ def client_of(flag: Path) -> Iterator[MakeClient]:
     clients: list[DriverClient] = []
     pids: set[int] = set()
 
-    def make(behaviour: str, *, kill_hung: bool = False) -> DriverClient:
+    def make(
+        behaviour: str, *, kill_hung: bool = False, labels: Callable[[], Mapping[str, str]] = dict
+    ) -> DriverClient:
         client = DriverClient(
             HostSettings(0.05, 30.0, 0.04, 5.0, Simulate(), release_file=str(flag)),
             Driver(silent_seconds=60.0, grace_seconds=0.3, kill_hung=kill_hung, release_file=str(flag)),
             SystemClock(),
             command=(sys.executable, str(FAKE_HOST), behaviour),
+            labels=labels,
         )
         clients.append(client)
         return client
@@ -192,6 +195,22 @@ def test_a_released_driver_is_down_for_that_reason_and_no_process_is_left(
         threading.Event().wait(0.02)
     assert client.pid is None
     assert client.restarts == 0
+
+
+def test_the_gpu_operator_gets_the_driver_when_it_announces_an_upgrade(
+    client_of: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    labels: dict[str, str] = {}
+    client = client_of("steady", labels=lambda: labels)
+    until(client, lambda: up(client))
+    first = client.pid
+    labels["nvidia.com/gpu-driver-upgrade-state"] = "pod-deletion-required"
+    until(client, lambda: client.pid is None)
+    assert of(client, DriverDown) == [DriverDown(reason="released")]
+    assert "driver_upgrade" in caplog.text
+    labels["nvidia.com/gpu-driver-upgrade-state"] = "upgrade-done"
+    until(client, lambda: up(client))
+    assert client.pid != first
 
 
 def test_a_driver_that_is_taken_up_again_has_a_fresh_host(client_of: MakeClient, flag: Path) -> None:

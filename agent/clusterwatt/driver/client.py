@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -144,7 +144,8 @@ class HostProcess:
 class DriverClient:
     """Keeps a driver host running and tells what it said last.
 
-    `make_host`: starts a host; None: a child process of `command`.
+    `make_host`: starts a host; None: a child process of `command`. `labels`: those of the Kubernetes node, by
+    which the GPU operator asks for the driver.
     """
 
     name = "gpu"
@@ -158,6 +159,7 @@ class DriverClient:
         gpus_expected: int = 0,
         command: Sequence[str] = HOST_COMMAND,
         make_host: MakeHost | None = None,
+        labels: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -176,7 +178,7 @@ class DriverClient:
         self.gpm = GpmState(self._born_s, settings.every_seconds, settings.deadline_seconds)
         self._end_reason = ""
         self._arrived: collections.deque[Callable[[], None]] = collections.deque()
-        self._let_go = LetGo(driver, clock)
+        self._let_go = LetGo(driver, clock, labels)
         self._calls = CallTotals()
 
     @property

@@ -122,7 +122,7 @@ def last_answer(path: Path) -> Answer | None:
 
 
 def may_hold_driver(labels: Mapping[str, str]) -> str | None:
-    """Why the labels of a Kubernetes node forbid to hold the driver: a word for the log; None: they do not.
+    """Why the labels of a Kubernetes node forbid to hold the driver, for the log; None: they do not.
 
     They are set by NVIDIA's GPU operator when it replaces the driver, and by its MIG manager.
     """

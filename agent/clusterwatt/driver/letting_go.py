@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from clusterwatt.clock import Clock
 from clusterwatt.config.model import Driver
 from clusterwatt.driver.frames import Frame
-from clusterwatt.driver.holding import HOLD, Answer, ReleaseFlag, answer
+from clusterwatt.driver.holding import HOLD, Answer, ReleaseFlag, answer, may_hold_driver
 
 log = logging.getLogger("clusterwatt.driver")
 
@@ -32,11 +33,13 @@ class LetGo:
     """Whether the operator wants the driver to be let go of, and what has come of it.
 
     `since_s` is when the agent began to let go, None while it may hold the driver. `for_good`: also without
-    the flag.
+    the flag. `labels`: those of the Kubernetes node, by which NVIDIA's operator announces that it will
+    replace the driver or cut GPUs anew.
     """
 
-    def __init__(self, driver: Driver, clock: Clock) -> None:
+    def __init__(self, driver: Driver, clock: Clock, labels: Callable[[], Mapping[str, str]] = dict) -> None:
         self._driver = driver
+        self._labels = labels
         self._clock = clock
         self._flag = ReleaseFlag(driver.release_file)
         self._release = HOLD
@@ -47,15 +50,17 @@ class LetGo:
         self.for_good = False
 
     def wanted(self) -> bool:
-        """Look at the flag."""
+        """Look at the flag and the labels."""
         self._release = self._flag.look()
-        wanted = self._release.everything or self.for_good
+        announced = may_hold_driver(self._labels())
+        wanted = self._release.everything or self.for_good or announced is not None
         if not wanted:
             if self.since_s is not None:
                 log.info("the driver is taken up again")
             self.since_s = self._asked = None
         elif self.since_s is None:
-            log.warning("the driver is let go of, as %s asks", SIGNAL if self.for_good else self._flag.path)
+            asks = SIGNAL if self.for_good else self._flag.path if self._release.everything else announced
+            log.warning("the driver is let go of, as %s asks", asks)
             self.since_s = self._clock.monotonic_s()
         return wanted
 

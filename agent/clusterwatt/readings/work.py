@@ -86,6 +86,12 @@ class Claim(Reading, frozen=True):
     member: str = ""
 
 
+class NodeLabels(Reading, frozen=True):
+    """NVIDIA's labels of the Kubernetes node, as pairs of name and value."""
+
+    labels: tuple[tuple[str, str], ...]
+
+
 class SlurmdPod(Reading, frozen=True):
     """A pod in which slurmd runs: it holds nothing itself, Slurm decides within it."""
 

@@ -15,7 +15,7 @@ from clusterwatt.clock import Clock
 from clusterwatt.config.model import Kubernetes as Settings
 from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.readings.work import Claim, JobHostUse, JobMember, JobPod, Scheduler
+from clusterwatt.readings.work import Claim, JobHostUse, JobMember, JobPod, NodeLabels, Scheduler
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.cgroups import Cgroups, WorkCgroup
 from clusterwatt.workloads.kubernetes import api, identity
@@ -71,7 +71,7 @@ class KubernetesCollector:
         self._waiting_since_s: dict[str, float] = {}
 
     def node_labels(self) -> Mapping[str, str] | None:
-        """NVIDIA's labels of the node, as last read; None when they are not known. For any thread."""
+        """NVIDIA's labels of the node, as last read; None when they are not known."""
         return self._cluster.node_labels if self._cluster is not None else None
 
     def collect(self) -> Iterator[Reading]:
@@ -88,6 +88,9 @@ class KubernetesCollector:
             yield problem
         assigned = [pod for pod in self._kubelet.pods or () if any(self._devices(pod))]
         yield from self._ask_cluster(assigned, changed=changed)
+        labels = self.node_labels()
+        if labels is not None:
+            yield NodeLabels(labels=tuple(sorted(labels.items())))
         if self._kubelet.pods is not None:
             yield from self._say(assigned, cgroups)
 
