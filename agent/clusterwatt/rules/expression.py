@@ -1,7 +1,7 @@
 """The text of a PromQL expression: the numbers that are named in it, and matchers that are added to it.
 
-A comment at the end of a line names what stands in that line: `... [1h]) >= 50  # window: 1h, guard: 50`. Each
-value has to stand there exactly once, so that a number cannot be changed in the comment alone, or twice.
+A comment at the end of a line names what stands in it: `... [1h]) >= 50  # window: 1h, guard: 50`. Each value
+has to stand there exactly once, so that a number cannot be changed in the comment alone, or twice.
 """
 
 from __future__ import annotations

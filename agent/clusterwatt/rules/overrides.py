@@ -44,8 +44,8 @@ LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 JOB = re.compile(r"[\w./:-]+")
 # Joins and routes stand on these; a constant in their place would break both.
 TAKEN = frozenset(
-    "account alertname currency device feed gpu instance job job_id kind mountpoint port route run severity "
-    "user uuid".split()
+    {"account", "alertname", "currency", "device", "feed", "gpu", "instance", "job", "job_id", "kind"}
+    | {"mountpoint", "port", "route", "run", "severity", "user", "uuid"}
 )
 INTERVAL_S = (10, 120)  # longer, and a window of five minutes holds too little after one miss
 
@@ -183,7 +183,7 @@ class _Reader:
     def _section(
         self, node: yaml.Node | None, path: str, known: Iterable[str] | None, strip: str = ""
     ) -> dict[str, yaml.Node]:
-        """The entries of a mapping; those that nobody knows are wrong, with the nearest name that is known."""
+        """The entries of a mapping; those that nobody knows are wrong, and the nearest name is told."""
         if node is None or node.tag == TAG + "null":
             return {}
         if not isinstance(node, yaml.MappingNode):
@@ -207,13 +207,13 @@ class _Reader:
         return None if node is None else self._scalar(node, f"{path}.{name}" if path else name, convert)
 
     def _scalar(self, node: yaml.Node, path: str, convert: Callable[[str], T]) -> T | None:
+        if not isinstance(node, yaml.ScalarNode):
+            self._wrong(node, path, "expected one value")
+            return None
         try:
-            if not isinstance(node, yaml.ScalarNode):
-                raise ValueError("expected one value")  # noqa: TRY004 - what `convert` raises as well
             return convert(str(node.value))
         except ValueError as error:
-            got = f", got {shown(str(node.value))}" if isinstance(node, yaml.ScalarNode) else ""
-            self._wrong(node, path, f"{error}{got}")
+            self._wrong(node, path, f"{error}, got {shown(str(node.value))}")
             return None
 
     def _interval(self, text: str) -> str:

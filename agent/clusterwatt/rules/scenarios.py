@@ -107,7 +107,7 @@ def shipped(files: Iterable[RuleFile]) -> Rules:
 
 def parsed(texts: Iterable[str]) -> Rules:
     """Rules from the texts of files. Raises ScenarioError."""
-    groups = [group for text in texts for group in (yaml.load(text, LOADER) or {}).get("groups", ())]
+    groups = [group for text in texts for group in (_yaml(text) or {}).get("groups", ())]
     if not groups:
         raise ScenarioError("no groups of rules in it")
     rules = [rule for group in groups for rule in group["rules"]]
@@ -126,7 +126,7 @@ def parsed(texts: Iterable[str]) -> Rules:
 def scenarios() -> list[Document]:
     """All shipped scenarios."""
     paths = sorted(SCENARIOS.glob("*.yaml"))
-    documents = [yaml.load(path.read_text(encoding="utf-8"), LOADER) for path in paths]  # noqa: S506 - safe ones
+    documents = [_yaml(path.read_text(encoding="utf-8")) for path in paths]
     return [test for document in documents for test in document.get("tests", ())]
 
 
@@ -138,7 +138,7 @@ def run(
     *,
     workers: int = os.cpu_count() or 1,
 ) -> Verdict:
-    """Play the scenarios. `reference`: the shipped rules, which they were written for. Raises PromtoolError."""
+    """Play the scenarios. `reference`: the rules that they were written for. Raises PromtoolError."""
     rules, changed = _relabelled(rules, reference)
     here = {alert["alert"] for alert in rules.alerts}
     asked = {check["alertname"] for test in tests for check in test.get("alert_rule_test", ())}
@@ -234,6 +234,10 @@ def _outcomes(said: tuple[bool, str]) -> list[Outcome]:
     if not good and not outcomes:
         raise promtool.PromtoolError(f"promtool cannot play the scenarios:\n{text.strip()}")
     return outcomes
+
+
+def _yaml(text: str) -> Any:
+    return yaml.load(text, LOADER)  # noqa: S506 - both that it can be are safe
 
 
 def _asked(text: str) -> set[str]:

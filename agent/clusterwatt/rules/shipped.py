@@ -34,7 +34,7 @@ LABELS = re.compile(r"^    labels: \{severity: (?P<severity>\w+), route: (?P<rou
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One rule. A recording rule has a `name` and an `expression` only; `hold` is what Prometheus calls `for`."""
+    """One rule. A recording rule has a name and an expression only; `hold` is the `for` of Prometheus."""
 
     name: str
     text: str
