@@ -299,9 +299,13 @@ def test_a_ledger_in_a_folder_that_may_not_be_written_can_be_read(
 
 
 @needs_root
-def test_somebody_who_may_not_read_it_is_told_what_to_do(public_path: Path, clock: FakeClock) -> None:
+@pytest.mark.parametrize("folder_mode", [0o755, 0o700])
+def test_somebody_who_may_not_read_it_is_told_what_to_do(
+    public_path: Path, clock: FakeClock, folder_mode: int
+) -> None:
     books = Store(public_path, clock)
     begun(books, clock)
+    public_path.parent.chmod(folder_mode)
     with (
         as_nobody(),
         pytest.raises(LedgerError, match="ask as the user that the agent runs as"),

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from clusterwatt.ledger.faults import BUSY_S, LedgerError, UnusableError, check_kind, damaged
+from clusterwatt.ledger.faults import BUSY_S, LedgerError, UnusableError, check_kind, damaged, remedy_for
 
 Connection = sqlite3.Connection
 
@@ -21,35 +21,46 @@ def reading(path: Path) -> Iterator[Connection]:
         connection.execute("BEGIN")
         yield connection
     except sqlite3.Error as error:
-        raise LedgerError("damaged" if damaged(error) else "io_error", f"{path}: {error}") from None
+        state, remedy = ("damaged", "see docs/LEDGER.md") if damaged(error) else remedy_for(error, path)
+        raise LedgerError(state, f"{path} cannot be read: {error}; {remedy}") from None
     finally:
         connection.close()
 
 
 def _open_to_read(path: Path) -> Connection:
-    if not path.exists():
-        raise LedgerError("missing", f"{path}: there is no ledger; it is where ledger.path of the agent says")
     try:
-        try:
-            return _readable(f"{path.absolute().as_uri()}?mode=ro")
-        except sqlite3.OperationalError:
-            # WAL needs its two helper files. Where nobody writes they are missing, and whoever may not make
-            # them in this folder can still read the file as it is.
-            if Path(f"{path}-wal").exists():
-                raise
-            return _readable(f"{path.absolute().as_uri()}?immutable=1")
+        os.stat(path)
+        return _readable_somehow(path)
+    except FileNotFoundError:
+        text = f"{path}: there is no ledger; it is where ledger.path of the agent says"
+        raise LedgerError("missing", text) from None
     except UnusableError as error:
         raise LedgerError(error.word, f"{path}: {error}") from None
     except (OSError, sqlite3.Error) as error:
         if isinstance(error, sqlite3.Error) and damaged(error):
-            raise LedgerError(
-                "damaged", f"{path}: {error}; the agent sets it aside when it opens it"
-            ) from None
+            text = f"{path}: {error}; the agent sets it aside when it opens it"
+            raise LedgerError("damaged", text) from None
+        said = error.strerror if isinstance(error, OSError) else error
         raise LedgerError(
             "unreachable",
-            f"{path} cannot be read: {error}; ask as the user that the agent runs as, or report "
+            f"{path} cannot be read: {said}; ask as the user that the agent runs as, or report "
             "from a copy that `clusterwatt ledger backup` makes",
         ) from None
+
+
+def _readable_somehow(path: Path) -> Connection:
+    """Open a ledger also where nothing may be written.
+
+    WAL needs its two helper files. Where no agent runs they are missing, and whoever may not make them in the
+    folder can still read the file as it is.
+    """
+    uri = path.absolute().as_uri()
+    try:
+        return _readable(f"{uri}?mode=ro")
+    except sqlite3.OperationalError:
+        if Path(f"{path}-wal").exists():
+            raise
+        return _readable(f"{uri}?immutable=1")
 
 
 def _readable(uri: str) -> Connection:
