@@ -26,13 +26,27 @@ from clusterwatt.cli import (
     report,
     rules,
     run,
+    simulate,
 )
 from clusterwatt.cli.ending import FAILED, INTERRUPTED, EndError, Parser
 
 CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 # What asks a running agent for something, and would end one that is only starting.
 REQUESTS = frozenset({signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
-GROUPS = (run, check_config, capture, driver, maintenance, report, flight, ledger, metrics, export, rules)
+GROUPS = (
+    run,
+    check_config,
+    capture,
+    driver,
+    maintenance,
+    report,
+    flight,
+    ledger,
+    metrics,
+    export,
+    rules,
+    simulate,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

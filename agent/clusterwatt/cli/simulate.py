@@ -1,0 +1,91 @@
+"""`clusterwatt simulate fleet`: a simulated cluster on one port, for boards, rules and demonstrations."""
+
+from __future__ import annotations
+
+import argparse
+
+from clusterwatt.cli.ending import FAILED, Commands, EndError, Parser
+
+PROFILES = ("a100", "h100", "h200", "b200")
+LEVELS = ("minimal", "standard", "full")
+LISTEN = "127.0.0.1:10778"
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    simulate = commands.add_parser(
+        "simulate", help="simulate a training cluster, without any GPU", allow_abbrev=False
+    )
+    inner = simulate.add_subparsers(dest="what", metavar="WHAT", required=True)
+    _add_fleet(inner)
+
+
+def _add_fleet(commands: Commands) -> None:
+    fleet: Parser = commands.add_parser(
+        "fleet", help="serve every node of a simulated cluster on one port", allow_abbrev=False
+    )
+    fleet.add_argument("--nodes", metavar="N", type=_number(1, 1_024), default=16, help="nodes; default 16")
+    fleet.add_argument("--gpus", metavar="N", type=_number(1, 16), default=8, help="GPUs of each; default 8")
+    fleet.add_argument("--profile", choices=PROFILES, default="h100", help="model of the GPUs; default h100")
+    fleet.add_argument(
+        "--seed", metavar="N", type=_number(0, 2**31), default=1, help="another seed, other jobs"
+    )
+    fleet.add_argument(
+        "--speed", metavar="X", type=_real(0.1, 3_600), default=1.0, help="faster than the wall"
+    )
+    fleet.add_argument("--listen", metavar="ADDRESS", default=LISTEN, help=f"default {LISTEN}")
+    fleet.add_argument(
+        "--every",
+        metavar="SECONDS",
+        type=_real(0.5, 3_600),
+        help="between two ticks, by the clock of the fleet; default one second of the wall",
+    )
+    fleet.add_argument("--level", choices=LEVELS, default="standard", help="profile of the pages")
+    fleet.set_defaults(act=_fleet)
+
+
+def _number(least: int, most: int) -> type:
+    def number(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}")
+        return int(text)
+
+    return number  # type: ignore[return-value]  # argparse takes any callable
+
+
+def _real(least: float, most: float) -> type:
+    def real(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"expected a number from {least:g} to {most:g}")
+        return value
+
+    return real  # type: ignore[return-value]  # as above
+
+
+def _fleet(arguments: argparse.Namespace) -> int:
+    from clusterwatt.config.model import listen_address
+    from clusterwatt.fleet import run
+    from clusterwatt.fleet.node import FleetSettings
+    from clusterwatt.log import configure
+
+    try:
+        listen_address(arguments.listen)
+    except ValueError as error:
+        raise EndError(f"clusterwatt simulate fleet: --listen {arguments.listen}: {error}", 2) from None
+    configure("info", "logfmt")
+    settings = FleetSettings(
+        nodes=arguments.nodes,
+        gpus=arguments.gpus,
+        profile=arguments.profile,
+        seed=arguments.seed,
+        every_s=arguments.every or max(1.0, arguments.speed),
+        level=arguments.level,
+    )
+    try:
+        return run.run(settings, arguments.listen, arguments.speed)
+    except OSError as error:
+        raise EndError(f"clusterwatt simulate fleet: --listen {arguments.listen}: {error}", FAILED) from None

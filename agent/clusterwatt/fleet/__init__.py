@@ -1,0 +1,1 @@
+"""A simulated cluster in one process: every node is the real pipeline on a simulated driver and sources."""

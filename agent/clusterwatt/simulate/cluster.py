@@ -1,0 +1,419 @@
+"""A simulated cluster: its lanes, the jobs on them, and what each GPU does, by seed and time alone.
+
+Sixteen nodes make a block, and each block has the same lanes with other jobs: a run over four nodes, one that
+hangs in a collective at its end, one with a straggler, a sweep of small jobs, work at night, a job set of two
+pods, services, notebooks, a run that starves for data, a free node. The first half belongs to Slurm, the
+second to Kubernetes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import msgspec
+
+from clusterwatt.simulate import plans
+from clusterwatt.simulate.acts import LATCHED, Act
+from clusterwatt.simulate.plans import Shift
+from clusterwatt.simulate.timetable import WEEK_S, Timetable
+from clusterwatt.simulate.work import (
+    EPOCH_S,
+    FREE,
+    NOTHING,
+    Flat,
+    Process,
+    Signal,
+    Signals,
+    Tenant,
+    Then,
+    Work,
+)
+
+BLOCK = 16  # nodes
+SLURM_NODES = 10  # of a block; the others are Kubernetes'
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What the jobs of a lane have in common. `memory`: share of a GPU's memory that each process has.
+
+    `tokens`: of a step, for each GPU; 0: the run logs nothing. `controller`: kind of the Kubernetes owner.
+    """
+
+    name: str
+    scheduler: str
+    kind: str
+    user: str
+    account: str
+    weeks: Callable[[random.Random], Iterator[Shift]]
+    memory: float = 0.85
+    tokens: float = 0.0
+    parameters: float = 0.0
+    array: bool = False
+    controller: str = ""
+
+
+class JobRun(msgspec.Struct, frozen=True):
+    """A job that is there, with its times in Unix seconds. `number`: since the epoch, on its lane."""
+
+    lane: Lane
+    number: int
+    start_s: float
+    end_s: float
+    job_id: str
+    name: str
+
+    @property
+    def kind(self) -> Kind:
+        """What it has in common with its lane's other jobs."""
+        return self.lane.kind
+
+
+class Change(msgspec.Struct, frozen=True):
+    """From one Unix time to another a lane does something else, on all of its GPUs or on some."""
+
+    from_s: float
+    until_s: float
+    act: Act
+    boards: frozenset[tuple[int, int]] = frozenset()
+    silent: bool = False  # the run goes on, and logs nothing
+
+
+class Lane:
+    """GPUs that always belong to one job at a time. `places`: boards by node; the first has rank 0."""
+
+    def __init__(
+        self, kind: Kind, number: int, seed: int, places: Sequence[tuple[int, tuple[int, ...]]], slow: int = 0
+    ) -> None:
+        self.kind, self.number, self.seed = kind, number, seed
+        self.places = tuple((node, boards) for node, boards in places if boards)
+        self.gpus = sum(len(boards) for _, boards in self.places)
+        chance = random.Random(f"{seed}/{number}/{kind.name}")  # noqa: S311 - reproducible, no secret
+        self.shift_s = 0.0 if kind.kind == "service" or "night" in kind.name else chance.uniform(0, WEEK_S)
+        self.shifts = tuple(kind.weeks(chance))
+        self._starts_s = [shift.start_s for shift in self.shifts]
+        self._turns = plans.spells_of(self.shifts)
+        self._turn_starts_s = [start_s for start_s, _ in self._turns]
+        node, boards = self.places[0]
+        self.slow = (node, boards[slow % len(boards)])  # the one that holds up the others
+        self.changes: tuple[Change, ...] = ()
+
+    # --- jobs ----------------------------------------------------------------------------------------
+
+    def job(self, time_s: float) -> JobRun | None:
+        """The job of this moment."""
+        weeks, offset_s = divmod(time_s - EPOCH_S + self.shift_s, WEEK_S)
+        place = bisect_right(self._starts_s, offset_s) - 1
+        if place < 0 or offset_s >= self.shifts[place].end_s:
+            return None
+        shift = self.shifts[place]
+        began_s = time_s - offset_s
+        number = int(weeks) * len(self.shifts) + place
+        return JobRun(
+            lane=self,
+            number=number,
+            start_s=round(began_s + shift.start_s, 3),
+            end_s=round(began_s + shift.end_s, 3),
+            job_id=self._job_id(number),
+            name=self.kind.name,
+        )
+
+    def _job_id(self, number: int) -> str:
+        """The same on all nodes, another for each job, never used again."""
+        if self.kind.controller:
+            return f"k8s/{uid(self.seed, self.number, self.kind.name, number)}"
+        return f"slurm/{number * 1_000 + self.number}"
+
+    def act(self, time_s: float) -> Act | None:
+        """What the job does at this moment, None between jobs; changes that hold for all GPUs count."""
+        for change in self.changes:
+            if not change.boards and change.from_s <= time_s < change.until_s:
+                return None if self.job(time_s) is None else change.act
+        return self._turns[self._turn(time_s)][1]
+
+    def turns_before(self, time_s: float) -> Iterator[tuple[float, Act | None]]:
+        """Start (Unix time) and act of this moment's turn and those before it, of this week, newest first."""
+        began_s = time_s - (time_s - EPOCH_S + self.shift_s) % WEEK_S
+        for place in range(self._turn(time_s), -1, -1):
+            start_s, act = self._turns[place]
+            yield began_s + start_s, act
+
+    def _turn(self, time_s: float) -> int:
+        offset_s = (time_s - EPOCH_S + self.shift_s) % WEEK_S
+        return bisect_right(self._turn_starts_s, offset_s) - 1
+
+    # --- signals -------------------------------------------------------------------------------------
+
+    def signals(self, node: int, board: int) -> Signals:
+        """What a GPU of the lane does."""
+        signals = self._slow_signals if (node, board) == self.slow else self._signals
+        changes = [c for c in self.changes if not c.boards or (node, board) in c.boards]
+        if not changes:
+            return signals
+
+        def changed(name: str) -> Signal:
+            signal = signals.of(name)
+            for change in changes:
+                own = change.act.signals
+                if change.act.slow is not None and (node, board) == self.slow:
+                    own = change.act.slow
+                signal = during(signal, change.from_s, change.until_s, own.of(name))
+            return signal
+
+        return Signals(**{name: changed(name) for name in Signals.__struct_fields__})
+
+    @cached_property
+    def _signals(self) -> Signals:
+        return self._table_of(lambda act: act.signals)
+
+    @cached_property
+    def _slow_signals(self) -> Signals:
+        if all(act is None or act.slow is None for _, act in self._turns):
+            return self._signals
+        return self._table_of(lambda act: act.slow or act.signals)
+
+    def _table_of(self, pick: Callable[[Act], Signals]) -> Signals:
+        def table(name: str) -> Signal:
+            return self._timetable(lambda act: pick(act).of(name), NOTHING.of(name))
+
+        return Signals(**{name: table(name) for name in Signals.__struct_fields__})
+
+    def rate(self, name: str) -> Signal:
+        """What the job does around each GPU: pace, fabric, cpus, read or written of its acts."""
+
+        def value(act: Act) -> Signal:
+            of_act = getattr(act, name)
+            return Flat(of_act) if isinstance(of_act, float) else of_act
+
+        signal = self._timetable(value, Flat(0.0))
+        for change in self.changes:
+            if not change.boards:
+                signal = during(signal, change.from_s, change.until_s, value(change.act))
+        return signal
+
+    def _timetable(self, pick: Callable[[Act], Signal], otherwise: Signal) -> Signal:
+        picked = [otherwise if act is None else pick(act) for _, act in self._turns]
+        return Timetable(self._turn_starts_s, picked, self.shift_s)
+
+
+class Shifts(Tenant, frozen=True):
+    """The tenants of a GPU in turn: the processes are those of the job of the moment."""
+
+    lane: Lane | None = None
+    rank: int = 0
+
+    def present(self, time_s: float) -> tuple[Process, ...]:
+        """The process of the job of this moment."""
+        job = None if self.lane is None else self.lane.job(time_s)
+        if job is None:
+            return ()
+        return (Process(pid(job, self.rank), "/usr/bin/python3", job.kind.memory),)
+
+
+class NodeWork(Work):
+    """What runs on the GPUs of one node of a cluster."""
+
+    def __init__(self, cluster: Cluster, node: int) -> None:
+        self._cluster, self._node = cluster, node
+
+    def tenant(self, gpu: int) -> Tenant:
+        """The tenants of a GPU, in turn."""
+        return self._cluster.tenant(self._node, gpu)
+
+
+class Cluster:
+    """All lanes of `nodes` nodes with `gpus` GPUs each. Nodes count from 0 here, and from 1 by name."""
+
+    def __init__(self, nodes: int, gpus: int, seed: int) -> None:
+        self.nodes, self.gpus, self.seed = nodes, gpus, seed
+        self.lanes = tuple(_lanes(nodes, gpus, seed))
+        self._of_node: list[list[Lane]] = [[] for _ in range(nodes)]
+        for lane in self.lanes:
+            for node, _ in lane.places:
+                self._of_node[node].append(lane)
+
+    def on(self, node: int) -> Sequence[Lane]:
+        """The lanes that have GPUs of a node."""
+        return self._of_node[node]
+
+    def lane(self, node: int, board: int) -> Lane | None:
+        """The lane of a GPU; None: it is always free."""
+        for lane in self._of_node[node]:
+            if any(place == node and board in boards for place, boards in lane.places):
+                return lane
+        return None
+
+    def tenant(self, node: int, board: int) -> Tenant:
+        """The tenants of a GPU, in turn."""
+        lane = self.lane(node, board)
+        if lane is None:
+            return Tenant(LATCHED) if latched(node, board, self.gpus) else FREE
+        return Shifts(lane.signals(node, board), lane=lane, rank=board)
+
+
+def latched(node: int, board: int, gpus: int) -> bool:
+    """The GPU of each block whose driver goes on to say 100 %."""
+    return node % BLOCK == 8 and board == gpus - 1 and gpus > 1
+
+
+def scheduler_of(node: int) -> str:
+    """Who hands out the GPUs of a node."""
+    return "slurm" if node % BLOCK < SLURM_NODES else "kubernetes"
+
+
+def during(signal: Signal, from_s: float, until_s: float, other: Signal) -> Signal:
+    """A signal with another one in its place for a while."""
+    changed: Signal = Then(signal, from_s, other)
+    return changed if math.isinf(until_s) else Then(changed, until_s, signal)
+
+
+def pid(job: JobRun, rank: int) -> int:
+    """The process of a job on a board."""
+    return 10_000 + (job.number * 1_009 + job.lane.number * 131) % 4_000_000 + rank
+
+
+def uid(*parts: object) -> str:
+    """A name as Kubernetes gives it, the same for the same parts."""
+    text = "/".join(str(part) for part in ("clusterwatt simulated", *parts))
+    return str(uuid.UUID(bytes=hashlib.sha256(text.encode()).digest()[:16], version=4))
+
+
+# --- the lanes of a block ----------------------------------------------------------------------------
+
+
+def _long(
+    course: plans.Course, hours: tuple[float, float], gap: tuple[float, float]
+) -> Callable[..., Iterator[Shift]]:
+    return lambda chance: plans.one_after_another(course, chance, hours, gap)
+
+
+def _batch(name: str, user: str, account: str, weeks: Callable[..., Iterator[Shift]], **more: object) -> Kind:
+    return Kind(name, "slurm", "batch", user, account, weeks, **more)  # type: ignore[arg-type]  # fields of Kind
+
+
+def _pods(
+    name: str,
+    kind: str,
+    controller: str,
+    user: str,
+    account: str,
+    weeks: Callable[..., Iterator[Shift]],
+    **more: object,
+) -> Kind:
+    return Kind(name, "kubernetes", kind, user, account, weeks, controller=controller, **more)  # type: ignore[arg-type]  # as above
+
+
+PRETRAIN = _batch(
+    "pretrain-70b",
+    "ada",
+    "language",
+    _long(plans.pretraining, (20, 40), (0.1, 0.4)),
+    tokens=16_384.0,
+    parameters=7e10,
+    memory=0.9,
+)
+FINETUNE = _batch(
+    "finetune-13b",
+    "lin",
+    "language",
+    _long(plans.hanging, (5, 9), (0.3, 1)),
+    tokens=32_768.0,
+    parameters=1.3e10,
+)
+DIFFUSION = _batch(
+    "diffusion-xl",
+    "mira",
+    "vision",
+    _long(plans.straggling, (8, 14), (0.3, 1)),
+    tokens=24_576.0,
+    parameters=2.6e9,
+)
+SWEEP = _batch(
+    "sweep-lr", "kofi", "research", _long(plans.sweep, (0.4, 1.5), (0.02, 0.3)), array=True, memory=0.5
+)
+NIGHTLY = _batch("nightly-eval", "ci", "platform", lambda chance: plans.by_night(plans.sweep, chance))
+JOBSET = _pods(
+    "rl-agents",
+    "batch",
+    "JobSet",
+    "noor",
+    "research",
+    _long(plans.pretraining, (10, 20), (0.2, 1)),
+    tokens=8_192.0,
+    parameters=8e9,
+)
+STARVED = _pods(
+    "video-encode",
+    "batch",
+    "Job",
+    "tomo",
+    "vision",
+    _long(plans.starving, (6, 12), (0.2, 0.8)),
+    tokens=2_048.0,
+    memory=0.6,
+)
+SERVICES = tuple(
+    _pods(
+        name,
+        "service",
+        "Deployment",
+        "",
+        "serving",
+        lambda chance: plans.all_week(plans.service, chance),
+        memory=0.7,
+    )
+    for name in ("chat", "search")
+)
+NOTEBOOKS = (
+    _pods(
+        "grace-notebook",
+        "interactive",
+        "Notebook",
+        "grace",
+        "research",
+        _long(plans.idle_notebook, (40, 60), (2, 10)),
+        memory=0.35,
+    ),
+    _pods(
+        "otto-notebook",
+        "interactive",
+        "Notebook",
+        "otto",
+        "vision",
+        _long(plans.notebook, (6, 11), (2, 12)),
+        memory=0.3,
+    ),
+)
+
+
+def _lanes(nodes: int, gpus: int, seed: int) -> Iterator[Lane]:
+    number = 0
+    for first in range(0, nodes, BLOCK):
+        for kind, places, slow in _block(gpus):
+            here = [(first + node, boards) for node, boards in places if first + node < nodes and boards]
+            if here:
+                yield Lane(kind, number, seed, here, slow)
+            number += 1
+
+
+def _block(gpus: int) -> Iterator[tuple[Kind, list[tuple[int, tuple[int, ...]]], int]]:
+    """Kind, boards by node of the block, and which board of the first node may hold up the others."""
+    whole = tuple(range(gpus))
+    half = gpus // 2
+    yield PRETRAIN, [(node, whole) for node in range(4)], 0
+    yield FINETUNE, [(4, whole), (5, whole)], 0
+    yield DIFFUSION, [(6, whole), (7, whole)], 3
+    for board in range(max(1, gpus - 1)):
+        yield SWEEP, [(8, (board,))], 0
+    yield NIGHTLY, [(9, whole[:half])], 0
+    yield JOBSET, [(10, whole), (11, whole)], 0
+    yield SERVICES[0], [(12, whole[:half])], 0
+    yield SERVICES[1], [(12, whole[half : gpus - 1]), (13, whole[half:])], 0
+    yield NOTEBOOKS[0], [(13, whole[:1])], 0
+    yield NOTEBOOKS[1], [(13, whole[1:2])], 0
+    yield STARVED, [(14, whole)], 0
