@@ -168,10 +168,12 @@ def test_damage_under_way_costs_no_total_that_is_shown(
     assert state.booked_joules() == 2_800.0
     books.close()
     assert len(list(path.parent.glob("*.damaged-*"))) == 1
-    again, _ = Store(path, clock).open(MONTH)
+    other = Store(path, clock)
+    again, _ = other.open(MONTH)
     assert again.booked_joules() == 2_800.0
     assert again.accounts == state.accounts
     assert again.jobs[""] == state.jobs[""]
+    other.close()
 
 
 def test_a_disk_that_damages_every_file_is_not_filled_with_them(path: Path, clock: FakeClock) -> None:
