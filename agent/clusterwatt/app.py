@@ -285,6 +285,7 @@ def host_settings(config: Config) -> HostSettings:
         log_level=config.log.level,
         log_format=config.log.format,
         root=config.node.root if config.simulate.label == "false" else "",
+        library_roots=driver.library_roots,
     )
 
 

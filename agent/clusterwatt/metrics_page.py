@@ -19,6 +19,7 @@ AREAS: Mapping[str, tuple[str, ...]] = {
         "http_",
         "series",
         "textfile_",
+        "tls_",
     ),
     "Work: jobs, energy, carbon, cost": (
         "account_",

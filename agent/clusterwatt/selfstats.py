@@ -25,6 +25,7 @@ from clusterwatt.readings.agent import (
     HostPids,
     SeriesCount,
     SeriesDropped,
+    WebFileState,
 )
 from clusterwatt.readings.base import Reading
 
@@ -40,6 +41,7 @@ SERIES = Table(SeriesCount)
 DROPPED = Table(SeriesDropped, labels=("table",))
 REFUSED = Table(ConnectionsRefused, labels=("reason",))
 RELOAD = Table(ConfigReload)
+WEB_FILE = Table(WebFileState)
 
 METRICS = (
     BUILD.info("build_info", "Version of the agent; present means alive."),
@@ -96,8 +98,8 @@ METRICS = (
     DROPPED.counter("series_dropped_total", "Rows that a limit kept off the page.", "dropped", CORE),
     REFUSED.counter(
         "http_connections_refused_total",
-        "Connections closed without an answer: max_connections (of settings), no_descriptors (of the "
-        "system), busy (the request waited too long).",
+        "Connections closed without an answer: max_connections and max_connections_per_client (of settings), "
+        "no_descriptors (of the system), busy (the request waited too long).",
         "connections",
         STANDARD,
     ),
@@ -105,6 +107,18 @@ METRICS = (
         "config_last_reload_success",
         "1 while the newest configuration is in force, 0 when the last reload was refused.",
         "success",
+    ),
+    WEB_FILE.gauge(
+        "tls_certificate_expiry_timestamp_seconds",
+        "When the certificate that is served ends.",
+        "certificate_expiry_timestamp_seconds",
+        STANDARD,
+    ),
+    WEB_FILE.counter(
+        "tls_reload_errors_total",
+        "Looks at a changed web configuration file, certificate or key that could not be used; the old is.",
+        "reload_errors",
+        STANDARD,
     ),
 )
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from clusterwatt.config.model import Http
-from clusterwatt.expose.gate import Gate, GateLimits
+from clusterwatt.expose.gate import Connection, Gate, GateLimits, client_of
 from clusterwatt.readings.agent import ConnectionsRefused
 from clusterwatt.readings.gpu import GpuUse
 from clusterwatt.readings.network import Network
@@ -163,19 +163,60 @@ async def test_a_body_is_not_taken_in() -> None:
 
 
 @in_loop
-async def test_connections_beyond_the_limit_are_closed_at_once() -> None:
+async def test_beyond_the_limit_the_longest_silent_connection_makes_room() -> None:
     http = Http(listen="127.0.0.1:0", max_connections=3)
     async with running(http=http) as site:
         kept = [await site.connect() for _ in range(3)]
+        for _, writer in kept:
+            writer.write(REQUEST[:10])
         reader, writer = await site.connect()
-        assert await closed(reader, 1.0) == b""
+        writer.write(REQUEST)
+        await reader.readuntil(b"ok\n")
+        assert await closed(kept[0][0], 1.0) == b""
+        kept[1][1].write(REQUEST[10:])
+        await kept[1][0].readuntil(b"ok\n")
         writer.close()
-        kept[0][1].close()
-        await kept[0][1].wait_closed()
-        await asyncio.sleep(0.05)
-        assert (await site.ask("/healthz")).status == 200
         for _, writer in kept:
             writer.close()
+
+
+class SilentServer(asyncio.Protocol):
+    """Takes a request and never answers."""
+
+
+@in_loop
+async def test_where_all_connections_have_a_request_in_work_further_ones_are_closed_at_once() -> None:
+    gate = Gate(lambda _: SilentServer(), GateLimits(max_connections=3))
+    listening = await asyncio.get_running_loop().create_server(gate, "127.0.0.1", 0)
+    busy = [await asyncio.open_connection(*listening.sockets[0].getsockname()) for _ in range(3)]
+    for _, writer in busy:
+        writer.write(REQUEST)
+    await asyncio.sleep(0.05)
+    reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+    assert await closed(reader, 1.0) == b""
+    writer.close()
+    for reader, writer in busy:
+        gate.close()
+        assert await closed(reader, 1.0) == b""
+        writer.close()
+    listening.close()
+    await listening.wait_closed()
+
+
+def test_one_client_has_a_share_of_the_connections_but_for_the_loopback() -> None:
+    gate = Gate(lambda _: SilentServer(), GateLimits(max_connections_per_client=1))
+    assert client_of(("127.0.0.1", 4711)) == client_of(("::ffff:127.0.0.1", 4711, 0, 0)) == ""
+    assert client_of("") == client_of(None) == client_of(("::1", 4711, 0, 0)) == ""
+    assert client_of(("::ffff:192.0.2.1", 1, 0, 0)) == client_of(("192.0.2.1", 2)) == "192.0.2.1"
+    assert client_of(("2001:db8::1", 1, 0, 0)) == client_of(("2001:db8::2:1%eth0", 1, 0, 0)) != ""
+    first, second, other = (Connection(gate) for _ in range(3))
+    first.address = second.address = ("192.0.2.1", 1)
+    other.address = ("192.0.2.2", 1)
+    assert [gate.opened(one) for one in (first, second, other)] == [True, False, True]
+    gate.closed(first)
+    gate.closed(first)
+    assert gate.opened(second)
+    assert sum(reading.connections for reading in gate.refused()) == 1
 
 
 @in_loop
@@ -347,15 +388,12 @@ def test_who_is_not_let_in_is_counted_and_logged_once(caplog: pytest.LogCaptureF
     async def test() -> None:
         http = Http(listen="127.0.0.1:0", max_connections=5)
         async with running(http=http) as site:
-            half = [await site.connect() for _ in range(5)]
-            for _, writer in half:
-                writer.write(REQUEST[:10])
-            for _ in range(7):
-                reader, writer = await site.connect()
+            half = [await site.connect() for _ in range(5 + 7)]
+            for reader, _ in half[:7]:
                 assert await closed(reader, 1.0) == b""
-                writer.close()
             assert {r.reason: r.connections for r in refused(site)} == {
                 "max_connections": 7.0,
+                "max_connections_per_client": 0.0,
                 "no_descriptors": 0.0,
                 "busy": 0.0,
             }

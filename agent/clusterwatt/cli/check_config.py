@@ -26,6 +26,7 @@ def add(commands: Commands) -> None:
 def _check_config(arguments: argparse.Namespace) -> int:
     from clusterwatt.config.problems import ConfigError
     from clusterwatt.config.write import reference, to_yaml
+    from clusterwatt.expose import web_file
     from clusterwatt.expose.dcgm.page import counters
     from clusterwatt.feeds import price
 
@@ -36,6 +37,7 @@ def _check_config(arguments: argparse.Namespace) -> int:
     dcgm = loaded.config.expose.dcgm
     try:
         price.check(loaded.config.feeds.price)
+        web_file.check(loaded.config.http.web_config_file)
         notes = counters(dcgm).notes if dcgm.enabled else ()
     except ConfigError as error:
         raise EndError(str(error), WRONG_INPUT) from None

@@ -264,6 +264,8 @@ class Driver(Section, frozen=True):
     `retry_seconds`: the longest pause between two attempts to reach a driver that is not there.
     `release_file`: while this file exists the agent lets go of the driver, so that it can be unloaded;
     `clusterwatt driver release` and `resume` make and remove it. Empty: there is no such file.
+    `library_roots`: file systems in which libnvidia-ml.so.1 is looked for before it is taken from where the
+    system has its libraries; for containers, where it is the host's or that of NVIDIA's GPU operator.
     """
 
     deadline_seconds: Seconds = 0.8
@@ -273,6 +275,7 @@ class Driver(Section, frozen=True):
     max_replacements_per_hour: Annotated[int, Meta(ge=0, le=60)] = 3
     retry_seconds: Annotated[float, Meta(gt=0, le=60)] = 5.0
     release_file: str = msgspec.field(default_factory=default_release_file)
+    library_roots: tuple[NotEmpty, ...] = ()
 
 
 class Simulate(Section, frozen=True):
@@ -341,13 +344,19 @@ class Http(Section, frozen=True):
 
     `listen`: address and port, as `127.0.0.1:10777`, `[::1]:10777`, or `:10777` for every address of the
     machine; on the loopback unless told otherwise. Port 0 takes any that is free.
-    `header_timeout_seconds`: a client that has not sent its request by then is cut off.
-    `max_connections`: further ones are closed at once.
+    `header_timeout_seconds`: a client that has not sent its request by then, TLS handshake included, is cut
+    off. `max_connections`: a further one takes the place of the one that has been silent for longest, and is
+    closed at once where none is. `max_connections_per_client`: the same for one address, or one /64 of IPv6;
+    the loopback is not held to it, a proxy there speaks for many.
+    `web_config_file`: TLS, users, headers and a rate limit, in the format of Prometheus' exporters
+    (docs/SECURITY.md); read again when it, a certificate or a key changes. Empty: none of these.
     """
 
     listen: ListenAddress = "127.0.0.1:10777"
     header_timeout_seconds: Seconds = 10.0
     max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 512
+    max_connections_per_client: Annotated[int, Meta(ge=1, le=100_000)] = 64
+    web_config_file: str = ""
 
 
 class DcgmPage(Section, frozen=True):

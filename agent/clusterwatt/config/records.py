@@ -30,6 +30,10 @@ class Record(Generic[T]):
         self._places = places
         self._file = file
 
+    def holding(self, content: T) -> Record[T]:
+        """The same places, with the content as its owner has completed it."""
+        return Record(content, self._places, self._file)
+
     def problem(self, path: str, text: str) -> Problem:
         """A problem with what stands at a path such as `gpus[1].name`, or should; then with what holds it."""
         above = path
@@ -77,6 +81,8 @@ class _Walk:
             return self._section(node, kind, path)
         if isinstance(kind, inspect.VarTupleType):
             return self._list(node, kind, path)
+        if isinstance(kind, inspect.DictType):
+            return self._names(node, kind, path)
         try:
             return values.convert(node, kind)
         except values.UnfitError as unfit:
@@ -111,6 +117,21 @@ class _Walk:
             self.take(entry, kind.item_type, f"{path}[{index}]", entry.start_mark)
             for index, entry in enumerate(node.value)
         ]
+
+    def _names(self, node: yaml.Node, kind: inspect.DictType, path: str) -> object:
+        if not isinstance(node, yaml.MappingNode) or node.tag not in document.KNOWN_TAGS:
+            self._problem(path, values.mismatch(kind, node))
+            return None
+        found: dict[str, object] = {}
+        for key, value in node.value:
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else ""
+            told = "..." if ":" in name and values.is_secret(kind) else name  # `name:secret` is one name
+            inner = f"{path}.{told}"
+            if name in found:
+                self.problems.append(Problem(self._origin.at(key.start_mark), inner, "given twice: keep one"))
+            else:
+                found[name] = self.take(value, kind.value_type, inner, key.start_mark)
+        return found
 
     def _problem(self, path: str, text: str) -> None:
         self.problems.append(Problem(self.places[path], path, text))

@@ -21,6 +21,11 @@ from clusterwatt.config.problems import escaped, shown
 
 NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
+DURATION_PART = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)"
+SECONDS_OF = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0}
+# Of bcrypt: a check takes some 60 ms at cost 10 and twice as long with each step more.
+LOWEST_COST, HIGHEST_COST = 4, 16
+SECRET_FORMS = frozenset({"inline PEM", "bcrypt hash"})
 TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 Value = str | int | float | bool
@@ -40,7 +45,7 @@ def convert(node: yaml.Node, kind: inspect.Type) -> Value:
     except ValueError as error:
         value, reason = None, str(error)
     if value is None:
-        raise UnfitError(mismatch(kind, node) + (reason and f": {reason}"))
+        raise UnfitError(mismatch(kind, node) + (f": {reason}" if reason and not is_secret(kind) else ""))
     return value
 
 
@@ -83,8 +88,15 @@ def described(kind: inspect.Type) -> str:
     return words
 
 
+def is_secret(kind: inspect.Type) -> bool:
+    """Whether what stands there must not be told."""
+    return _form(kind.value_type if isinstance(kind, inspect.DictType) else kind) in SECRET_FORMS
+
+
 def mismatch(kind: inspect.Type, node: yaml.Node) -> str:
-    """What a setting of this type takes, and what stands there instead."""
+    """What a setting of this type takes, and what stands there instead unless that is secret."""
+    if is_secret(kind):
+        return f"expected {described(kind)}"
     return f"expected {described(kind)}, got {found(node)}"
 
 
@@ -170,10 +182,39 @@ def _check_header_name(text: str) -> None:
         raise ValueError("it consists of letters, digits and hyphens")
 
 
+def _check_inline(text: str) -> None:
+    if text:
+        raise ValueError("Python's ssl reads it from a file")
+
+
+def _check_bcrypt_hash(text: str) -> None:
+    found = re.fullmatch(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53}", text)
+    if not found or not LOWEST_COST <= int(found[1]) <= HIGHEST_COST:
+        raise ValueError("not a bcrypt hash of such a cost")
+
+
+def duration_seconds(text: str) -> float:
+    """Seconds of a duration as Go writes it, such as 1s, 1m30s, 250ms or 0. Raises ValueError."""
+    if text == "0":
+        return 0.0
+    if not re.fullmatch(f"(?:{DURATION_PART})+", text) or len(text) > 40:
+        raise ValueError("it is a number with its unit")
+    return sum(float(number) * SECONDS_OF[unit] for number, unit in re.findall(DURATION_PART, text))
+
+
 FORMS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "pattern": ("a regular expression", _check_pattern),
     "port": ("a port such as mlx5_0/1", _check_port),
     "listen address": ("an address such as 127.0.0.1:10777", listen_address),
     "http address": ("an address such as https://host/path", http_address),
     "header name": ("the name of a header", _check_header_name),
+    "duration": ("a time such as 1s, 250ms or 1m30s", duration_seconds),
+    "inline PEM": (
+        "it in a file that cert_file, key_file or client_ca_file names, not inline",
+        _check_inline,
+    ),
+    "bcrypt hash": (
+        f"a bcrypt hash of cost {LOWEST_COST} to {HIGHEST_COST}, as `htpasswd -nBC 10 NAME` prints it",
+        _check_bcrypt_hash,
+    ),
 }

@@ -55,7 +55,7 @@ class Doorway:
         loop = asyncio.get_running_loop()
         for _ in range(AT_ONCE):
             try:
-                client, _ = listening.accept()
+                client, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -68,8 +68,7 @@ class Doorway:
             if not descriptors.may_serve(client.fileno()):
                 self._gate.refuse("no_descriptors")
                 client.close()
-            elif self._gate.full():
-                self._gate.refuse("max_connections")
+            elif not self._gate.admits(address):
                 client.close()
             else:
                 client.setblocking(False)

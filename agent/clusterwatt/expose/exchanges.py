@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from aiohttp import web
@@ -32,9 +32,11 @@ HEADERS: Mapping[str, str] = {
 class Exchanges(web.RequestHandler):
     """aiohttp's side of one connection, which tells the gate of each answer and clients nothing of errors."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "_headers")
 
-    def __init__(self, connection: Connection, runner: web.AppRunner) -> None:
+    def __init__(
+        self, connection: Connection, runner: web.AppRunner, headers: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
         assert runner.server is not None
         super().__init__(
             runner.server,
@@ -47,6 +49,7 @@ class Exchanges(web.RequestHandler):
             auto_decompress=False,
         )
         self._connection = connection
+        self._headers = headers
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -59,7 +62,7 @@ class Exchanges(web.RequestHandler):
                 resp.headers["Allow"] = allow
         if request.body_exists or self._connection.sends_no_more:  # nobody here reads a body
             resp.force_close()
-        for name, value in HEADERS.items():
+        for name, value in {**HEADERS, **self._headers()}.items():
             resp.headers.setdefault(name, value)
         resp, broken = await super().finish_response(request, resp, start_time)
         if not broken:

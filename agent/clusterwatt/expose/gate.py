@@ -8,8 +8,11 @@ Until then it costs a socket, a timer and a small buffer.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import re
+import ssl
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Protocol
@@ -17,6 +20,7 @@ from typing import Protocol
 import msgspec
 
 from clusterwatt.clock import Clock, SystemClock
+from clusterwatt.expose.tls_stream import TlsProtocol
 from clusterwatt.log import ChangeLog
 from clusterwatt.readings.agent import ConnectionsRefused
 
@@ -29,6 +33,8 @@ LONGEST_END = 3
 # Why a connection is closed without an answer, and what the log says of it.
 REFUSED = {
     "max_connections": "clients are turned away: http.max_connections are open; `ss -tn` shows whose",
+    "max_connections_per_client": "a client is turned away: http.max_connections_per_client are open from "
+    "its address; `ss -tn` shows whose",
     "no_descriptors": "clients are turned away: too few file descriptors; raise the limit (`ulimit -n`, "
     "LimitNOFILE= of systemd)",
     "busy": "clients are turned away: their requests waited too long for earlier ones to end",
@@ -50,6 +56,7 @@ class GateLimits(msgspec.Struct, frozen=True):
     idle_s: float = 75.0
     max_head_bytes: int = 16_384
     max_connections: int = 512
+    max_connections_per_client: int = 512
     max_served: int = 24
 
 
@@ -72,6 +79,20 @@ class Server(Protocol):
         """The connection has ended."""
 
 
+class Security(Protocol):
+    """How connections are encrypted, and who may have one."""
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """What the next handshake is made with; None: there is none."""
+
+    def admits(self, peer: object) -> bool:
+        """Whether a client with this certificate may connect."""
+
+    def handshake_failed(self, reason: str, client: str) -> None:
+        """A client could not be talked to."""
+
+
 class Gate:
     """All connections of one address, and who of them is served."""
 
@@ -81,24 +102,49 @@ class Gate:
         limits: GateLimits,
         clock: Clock | None = None,
         said: Mapping[str, str] = REFUSED,
+        security: Security | None = None,
     ) -> None:
         self.limits = limits
+        self._security = security
         self.make_server = make_server
         self._log = ChangeLog(log, clock or SystemClock())
         self._said = said
         self._refused = dict.fromkeys(REFUSED, 0)
         self._open: set[Connection] = set()
+        self._of_client: Counter[str] = Counter()
+        self._silent: dict[Connection, None] = {}  # without a request so far; the longest first, as below
         self._served: set[Connection] = set()
         self._idle: dict[Connection, None] = {}  # a set that knows its order: the longest idle first
         self._waiting: dict[Connection, None] = {}
 
-    def __call__(self) -> Connection:
+    def __call__(self) -> asyncio.Protocol:
         """A protocol for the next connection."""
-        return Connection(self)
+        connection = Connection(self)
+        security = self._security
+        context = None if security is None else security.context
+        if security is None or context is None:
+            return connection
+        return TlsProtocol(context, connection, admit=security.admits, failed=security.handshake_failed)
 
-    def full(self) -> bool:
-        """Whether there are as many connections as there may be."""
-        return len(self._open) >= self.limits.max_connections
+    def admits(self, address: object) -> bool:
+        """Whether a client of this address (socket(7)) may connect; counts it when not.
+
+        Where all places are taken, the one that has been silent for longest loses its own: who opens many
+        connections and says nothing shuts nobody out.
+        """
+        client = client_of(address)
+        if client and self._of_client[client] >= self.limits.max_connections_per_client:
+            self.refuse("max_connections_per_client")
+            return False
+        if len(self._open) < self.limits.max_connections:
+            return True
+        self.refuse("max_connections")
+        longest = next(iter(self._silent or self._idle), None)
+        if longest is None:
+            return False
+        longest.abort()
+        self.closed(longest)
+        return True
 
     def refuse(self, reason: str) -> None:
         """Count a connection that is closed without an answer, and say so now and then."""
@@ -112,15 +158,18 @@ class Gate:
 
     def opened(self, connection: Connection) -> bool:
         """Take in a connection; False when there are too many already."""
-        if self.full():
-            self.refuse("max_connections")
+        if not self.admits(connection.address):
             return False
         self._open.add(connection)
+        self._silent[connection] = None
+        if client := client_of(connection.address):
+            self._of_client[client] += 1
         return True
 
     def requested(self, connection: Connection) -> None:
         """Serve a connection whose request is here: now, or as soon as another one ends."""
         self._idle.pop(connection, None)
+        self._silent.pop(connection, None)
         if connection in self._served or len(self._served) < self.limits.max_served:
             self._served.add(connection)
             connection.serve()
@@ -137,9 +186,17 @@ class Gate:
 
     def closed(self, connection: Connection) -> None:
         """A connection has ended; its place goes to one that waits."""
-        self._open.discard(connection)
+        if connection not in self._open:
+            return
+        self._open.remove(connection)
+        client = client_of(connection.address)
+        if client and self._of_client[client] > 1:
+            self._of_client[client] -= 1
+        else:
+            del self._of_client[client]
         self._served.discard(connection)
         self._idle.pop(connection, None)
+        self._silent.pop(connection, None)
         self._waiting.pop(connection, None)
         if self._waiting and len(self._served) < self.limits.max_served:
             following = next(iter(self._waiting))
@@ -165,6 +222,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, gate: Gate) -> None:
         self.limits = gate.limits
+        self.address: object = None
         self._gate = gate
         self._server: Server | None = None
         self._serving = False
@@ -177,6 +235,7 @@ class Connection(asyncio.Protocol):
         """A client has connected."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self.address = transport.get_extra_info("peername")
         transport.set_write_buffer_limits(
             high=0
         )  # "may write" then means that all of the answer has gone out
@@ -277,3 +336,15 @@ class Connection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = asyncio.get_running_loop().call_later(seconds, cut_off or self.abort)
+
+
+def client_of(address: object) -> str:
+    """Whose connections are counted together: an address of IPv4, a /64 of IPv6; empty: not counted."""
+    if not isinstance(address, tuple):  # a Unix socket has none
+        return ""
+    found = ipaddress.ip_address(str(address[0]).partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is None:
+            return "" if found.is_loopback else str(int(found) >> 64)
+        found = found.ipv4_mapped
+    return "" if found.is_loopback else str(found)

@@ -18,9 +18,9 @@ Job = Callable[[], None]
 class Press:
     """One daemon thread that does jobs in the order in which they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "press") -> None:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="press", daemon=True).start()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def do(self, make: Callable[[], T]) -> asyncio.Future[T]:
         """Call `make` on the thread; the future belongs to the running loop."""

@@ -17,10 +17,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from clusterwatt.config.model import Http
 from clusterwatt.expose import node_exporter
+from clusterwatt.expose.auth import BusyError
 from clusterwatt.expose.dcgm.page import DcgmPage
 from clusterwatt.expose.doorway import Doorway, listening_sockets
 from clusterwatt.expose.exchanges import STOP_WITHIN_S, Exchanges, plain
@@ -32,6 +33,7 @@ from clusterwatt.expose.render import OPENMETRICS_TYPE, TEXT_TYPE, Page, Rendere
 from clusterwatt.expose.training import PATH as REPORTS_PATH
 from clusterwatt.expose.training import Reception, ReportSocket
 from clusterwatt.expose.view import as_json, node_view
+from clusterwatt.expose.web_file import WebFile
 from clusterwatt.readings.agent import ConnectionsRefused, SeriesCount, SeriesDropped
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.snapshot import Snapshot
@@ -39,6 +41,8 @@ from clusterwatt.readings.snapshot import Snapshot
 log = logging.getLogger(__name__)
 
 GZIP_LEVEL = 4
+PROBES = frozenset({"/healthz", "/readyz"})  # answered to everybody, in one word
+CHALLENGE = 'Basic realm="clusterwatt", charset="UTF-8"'
 
 STATIC: Mapping[str, str] = {
     "index.html": "text/html; charset=utf-8",
@@ -48,11 +52,20 @@ STATIC: Mapping[str, str] = {
 }
 
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
 class BoundAddress(msgspec.Struct, frozen=True):
     """Where the server listens: the real port, also when any was asked for."""
 
     host: str
     port: int
+    scheme: str = "http"
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        return f"{self.scheme}://{self}"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -95,7 +108,13 @@ class Site:
         self._doorway: Doorway | None = None
         self._reception: Reception | None = None
         self._report_socket: ReportSocket | None = None
-        self.app = web.Application(client_max_size=1024)
+        self._web_file: WebFile | None = None
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._guarded(request, handler)
+
+        self.app = web.Application(client_max_size=1024, middlewares=[guard])
         self.app.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -121,6 +140,10 @@ class Site:
     def use_reports(self, reception: Reception | None, report_socket: ReportSocket | None) -> None:
         """Take reports of training processes over HTTP, and at a socket; to be said before the start."""
         self._reception, self._report_socket = reception, report_socket
+
+    def use_web_file(self, web_file: WebFile | None) -> None:
+        """Have TLS, users and limits of a web configuration file; to be said before the start."""
+        self._web_file = web_file
 
     def on_publish(self, call: Callable[[Snapshot], None]) -> None:
         """Have `call` called with each snapshot that is shown, for the first time when its page is there."""
@@ -163,14 +186,22 @@ class Site:
                 refused[reading.reason] += int(reading.connections)
         for reason, connections in refused.items():
             yield ConnectionsRefused(reason=reason, connections=float(connections))
+        if self._web_file is not None:
+            yield from self._web_file.readings()
 
     async def start(self, http: Http) -> BoundAddress:
         """Listen. Raises OSError with one line that names the address and the remedy."""
         runner = web.AppRunner(self.app, shutdown_timeout=STOP_WITHIN_S)
         await runner.setup()
+        web_file = self._web_file
         gate = Gate(
-            lambda connection: Exchanges(connection, runner),
-            GateLimits(head_s=http.header_timeout_seconds, max_connections=http.max_connections),
+            lambda connection: Exchanges(connection, runner, self._headers),
+            GateLimits(
+                head_s=http.header_timeout_seconds,
+                max_connections=http.max_connections,
+                max_connections_per_client=http.max_connections_per_client,
+            ),
+            security=web_file,
         )
         try:
             self._doorway = Doorway(await listening_sockets(http.listen), gate)
@@ -178,18 +209,23 @@ class Site:
             await runner.cleanup()
             raise OSError(f"http.listen: {http.listen}: {_remedy(error)}") from None
         self._runner, self._gate = runner, gate
+        if web_file is not None:
+            web_file.start()
         if self._report_socket is not None:
             try:
                 await self._report_socket.start()
             except OSError:
                 await self.stop()
                 raise
-        return BoundAddress(*self._doorway.address)
+        scheme = "http" if web_file is None or web_file.context is None else "https"
+        return BoundAddress(*self._doorway.address, scheme)
 
     async def stop(self) -> None:
         """Stop listening, let answers that are on their way go out for two seconds, end all connections."""
         if self._report_socket is not None:
             await self._report_socket.stop()
+        if self._web_file is not None:
+            await self._web_file.stop()
         if self._reception is not None:
             self._reception.stop()
         if self._doorway is not None:
@@ -215,6 +251,32 @@ class Site:
     def _tell(self, snapshot: Snapshot) -> None:
         for call in self._on_publish:
             call(snapshot)
+
+    def _headers(self) -> Mapping[str, str]:
+        return {} if self._web_file is None else self._web_file.headers
+
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The answer for those who may have it. Others learn of no path whether it exists."""
+        rules = self._web_file
+        probe = request.path in PROBES and request.method in (hdrs.METH_GET, hdrs.METH_HEAD)
+        if rules is None or (probe and rules.passwords is None):
+            return await handler(request)
+        if probe:
+            status = (await handler(request)).status
+            return plain(status, "ok" if status == 200 else "")
+        if not rules.may_ask():
+            return _later(429)
+        if rules.passwords is not None:
+            try:
+                said = request.headers.getall(hdrs.AUTHORIZATION, ())
+                fits = await rules.passwords.fits(said, request.remote or "")
+            except BusyError:
+                return _later(503)
+            if not fits:
+                refusal = plain(401)
+                refusal.headers["WWW-Authenticate"] = CHALLENGE
+                return refusal
+        return await handler(request)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """The newest page. None at all when ticks have stopped: old values must not look like new ones."""
@@ -279,6 +341,12 @@ class Site:
             return plain(503, "the first page is not there yet")
         ready, said = self._ready()
         return plain(200 if ready else 503, said)
+
+
+def _later(status: int) -> web.Response:
+    response = plain(status)
+    response.headers["Retry-After"] = "1"
+    return response
 
 
 def _file(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:

@@ -89,6 +89,13 @@ class ConnectionsRefused(Reading, frozen=True):
     connections: float
 
 
+class WebFileState(Reading, frozen=True):
+    """The web configuration file: end of the certificate in force, and changes that could not be used."""
+
+    certificate_expiry_timestamp_seconds: float | None
+    reload_errors: float
+
+
 class ConfigReload(Reading, frozen=True):
     """1: the newest configuration is in force; 0: the last reload was refused and the old one stands."""
 
