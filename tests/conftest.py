@@ -55,6 +55,18 @@ def prometheus_program() -> Path:
 
 
 @pytest.fixture(scope="session")
+def amtool() -> Path:
+    """Alertmanager's own checker of its configuration."""
+    return _program("amtool")
+
+
+@pytest.fixture(scope="session")
+def alertmanager_program() -> Path:
+    """Debian's Alertmanager."""
+    return _program("alertmanager")
+
+
+@pytest.fixture(scope="session")
 def node_exporter_program() -> Path:
     """Debian's node_exporter."""
     return _program("node_exporter")

@@ -55,6 +55,12 @@ class Program:
 PROGRAMS: Mapping[str, Program] = {
     "promtool": Program("prometheus", "usr/bin/promtool", ("promtool",)),
     "prometheus": Program("prometheus", "usr/bin/prometheus", ("prometheus",)),
+    "amtool": Program("prometheus-alertmanager", "usr/bin/amtool", ("amtool",)),
+    "alertmanager": Program(
+        "prometheus-alertmanager",
+        "usr/bin/prometheus-alertmanager",
+        ("prometheus-alertmanager", "alertmanager"),
+    ),
     "node_exporter": Program(
         "prometheus-node-exporter",
         "usr/bin/prometheus-node-exporter",
