@@ -22,7 +22,7 @@ import pytest
 from clusterwatt.ledger.report import reader
 from clusterwatt.simulate.nvml import SimulatedLibrary
 from tests.e2e.page import Page
-from tests.e2e.servers import Server, answers, free_port, get, prometheus, query, running, until
+from tests.e2e.servers import Server, free_port, get, prometheus, query, running, until
 
 pytestmark = pytest.mark.e2e
 
@@ -35,6 +35,7 @@ WITHIN_S = 30.0
 DURABLE = ("clusterwatt_job_", "clusterwatt_unattributed_", "clusterwatt_account_", "clusterwatt_unobserved_")
 JOBS = "clusterwatt_job_energy_joules_total"
 NOBODY = "clusterwatt_unattributed_energy_joules_total"
+COMMITTED = "clusterwatt_ledger_commit_timestamp_seconds"
 BURN = "while True: pass"
 
 
@@ -160,18 +161,18 @@ def test_kill_9_loses_one_commit_at_most_and_invents_nothing(
         assert late <= KILLS // 4, "the ledger lags behind by more than a commit"
         # What the last life of these left behind, against all that was drawn since the first reading.
         with life(tmp_path, port, KILLS + 1) as server:
-            until(lambda: answers(f"{server.url}/metrics"), WITHIN_S, "a page")
-            before = len(samples(store, "clusterwatt_ledger_commit_timestamp_seconds[1h]"))
-            until(
-                lambda: (
-                    len(samples(store, "clusterwatt_ledger_commit_timestamp_seconds[1h]")) >= before + SCRAPES
-                ),
-                WITHIN_S,
-                "scrapes",
-            )
+
+            def goes_on() -> bool:
+                page = watch.look(server.url)
+                series = () if page is None else (*page.series(JOBS), *page.series(NOBODY))
+                return sum(value for labels, value in series if labels["component"] == "gpu") > held + 1.0
+
+            until(goes_on, WITHIN_S, "what was drawn meanwhile")
+            before = len(samples(store, f"{COMMITTED}[1h]"))
+            until(lambda: len(samples(store, f"{COMMITTED}[1h]")) >= before + SCRAPES, WITHIN_S, "scrapes")
             watch.look(server.url)
         assert watch.pages > KILLS
-        commits = samples(store, "clusterwatt_ledger_commit_timestamp_seconds[1h]")
+        commits = samples(store, f"{COMMITTED}[1h]")
         (first_s, first_commit_s), (last_s, last_commit_s) = commits[0], commits[-1]
         risen = increase(store, JOBS, first_s, last_s) + increase(store, NOBODY, first_s, last_s)
         drawn = truth.joules(last_commit_s) - truth.joules(first_commit_s)
