@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ LOADER = getattr(
     yaml, "CSafeLoader", yaml.SafeLoader
 )  # not every PyYAML has libyaml; it is ten times as fast
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-HEAD = "    name: "
+HEAD = re.compile(r"^Unit Testing: +(?P<file>\S+)$", re.MULTILINE)
 CHECK = re.compile(r"^    alertname: (?P<alert>\w+), time: (?P<time>\w+)|^    expr: ", re.MULTILINE)
 SCRAPE_JOB = re.compile(r'\bup\{job="([^"]+)"')
 # What an exemption adds to an expression: scenarios hold nobody who is exempt by name.
@@ -151,8 +151,13 @@ def run(
 
         def play(number: int) -> list[Outcome]:
             mine = [test for _, test in cost[number::workers]]
-            files = [_write(folder, f"{number}-{at}", test, rules, job) for at, test in enumerate(mine)]
-            return _outcomes(promtool.call(program, ["test", "rules", *files], folder)) if files else []
+            names = {
+                _write(folder, f"{number}-{at}", test, rules, job): test["name"]
+                for at, test in enumerate(mine)
+            }
+            return (
+                _outcomes(promtool.call(program, ["test", "rules", *names], folder), names) if names else []
+            )
 
         with ThreadPoolExecutor(max_workers=workers) as pool:
             different = tuple(outcome for part in pool.map(play, range(workers)) for outcome in part)
@@ -219,18 +224,17 @@ def _write(folder: Path, name: str, test: Document, rules: Rules, job: str) -> s
     return f"{name}.yaml"
 
 
-def _outcomes(said: tuple[bool, str]) -> list[Outcome]:
-    """What promtool complains of, by scenario."""
+def _outcomes(said: tuple[bool, str], names: Mapping[str, str]) -> list[Outcome]:
+    """What promtool complains of, by scenario; `names`: of the scenarios, by file."""
     good, text = said
     outcomes = []
-    for block in text.split(HEAD)[1:]:
-        name, _, rest = block.partition(",\n")
-        marks = list(CHECK.finditer(rest))
+    _, *parts = HEAD.split(text)
+    for file, block in zip(parts[::2], parts[1::2], strict=True):
+        marks = list(CHECK.finditer(block))
         for at, mark in enumerate(marks):
-            end = marks[at + 1].start() if at + 1 < len(marks) else len(rest)
-            outcomes.append(
-                Outcome(name, mark["alert"] or "", rest[mark.start() : end].split("\n\n")[0].strip())
-            )
+            end = marks[at + 1].start() if at + 1 < len(marks) else len(block)
+            told = block[mark.start() : end].split("\n\n")[0].strip()
+            outcomes.append(Outcome(names[file], mark["alert"] or "", told))
     if not good and not outcomes:
         raise promtool.PromtoolError(f"promtool cannot play the scenarios:\n{text.strip()}")
     return outcomes
