@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from clusterwatt.cli.ending import FAILED, Commands, EndError, Parser
+from clusterwatt.cli.ending import FAILED, WRONG_INPUT, Commands, EndError, Parser
 
 PROFILES = ("a100", "h100", "h200", "b200")
 LEVELS = ("minimal", "standard", "full")
@@ -40,6 +40,9 @@ def _add_fleet(commands: Commands) -> None:
         type=_real(0.5, 3_600),
         help="between two ticks, by the clock of the fleet; default one second of the wall",
     )
+    fleet.add_argument(
+        "--scenario", metavar="NAME|FILE", default="", help="faults to play: shipped, or a file"
+    )
     fleet.add_argument("--level", choices=LEVELS, default="standard", help="profile of the pages")
     fleet.set_defaults(act=_fleet)
 
@@ -68,14 +71,34 @@ def _real(least: float, most: float) -> type:
 
 def _fleet(arguments: argparse.Namespace) -> int:
     from clusterwatt.config.model import listen_address
-    from clusterwatt.fleet import run
+    from clusterwatt.config.problems import ConfigError
+    from clusterwatt.fleet import run, scenario
     from clusterwatt.fleet.node import FleetSettings
     from clusterwatt.log import configure
+    from clusterwatt.simulate.cluster import Cluster
+    from clusterwatt.simulate.market import BUDGETS
 
     try:
         listen_address(arguments.listen)
     except ValueError as error:
-        raise EndError(f"clusterwatt simulate fleet: --listen {arguments.listen}: {error}", 2) from None
+        raise EndError(
+            f"clusterwatt simulate fleet: --listen {arguments.listen}: {error}", WRONG_INPUT
+        ) from None
+    cluster = Cluster(arguments.nodes, arguments.gpus, arguments.seed)
+    try:
+        played = (
+            scenario.CALM
+            if not arguments.scenario
+            else scenario.load(
+                arguments.scenario,
+                nodes=arguments.nodes,
+                gpus=arguments.gpus,
+                jobs={lane.kind.name for lane in cluster.lanes},
+                accounts=BUDGETS,
+            )
+        )
+    except ConfigError as error:
+        raise EndError(str(error), WRONG_INPUT) from None
     configure("info", "logfmt")
     settings = FleetSettings(
         nodes=arguments.nodes,
@@ -86,6 +109,6 @@ def _fleet(arguments: argparse.Namespace) -> int:
         level=arguments.level,
     )
     try:
-        return run.run(settings, arguments.listen, arguments.speed)
+        return run.run(settings, arguments.listen, arguments.speed, played)
     except OSError as error:
         raise EndError(f"clusterwatt simulate fleet: --listen {arguments.listen}: {error}", FAILED) from None

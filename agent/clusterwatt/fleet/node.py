@@ -77,7 +77,7 @@ class FleetNode:
         self._host: HostInside | None = None
         started_s = clock.wall_s()
         seed = settings.seed * 1_000_003 + number
-        claims = NodeClaims(cluster, number, seed)
+        claims = NodeClaims(cluster, number, seed, troubles)
         machine = SimulatedNode(
             cluster, number, clock, started_s=started_s, gpu_watts=self._gpu_watts, troubles=troubles
         )
@@ -111,7 +111,7 @@ class FleetNode:
             clock,
             self._publish,
             every_s=settings.every_s,
-            about_agent=lambda: self._about(config),
+            about_agent=lambda: self._about(config, troubles),
             work=self._work,
         )
         market = Market(self.library.gpus[0].card.name, settings.nodes * settings.gpus, troubles)
@@ -167,11 +167,14 @@ class FleetNode:
         self.snapshot = snapshot
         self.site.publish(snapshot)
 
-    def _about(self, config: Config) -> Iterator[Reading]:
+    def _about(self, config: Config, troubles: Troubles) -> Iterator[Reading]:
         yield selfstats.build_info()
         yield ConfigReload(success=1.0)
         yield from self.site.readings()
-        yield from power_feeds(config.node.power_feed_ratios, config.node.power_feed_capacity_watts)
+        cut = troubles.now("feed_capacity", self._clock.wall_s())
+        part = 1.0 if cut is None else cut.amount
+        capacity = {feed: part * watts for feed, watts in config.node.power_feed_capacity_watts.items()}
+        yield from power_feeds(config.node.power_feed_ratios, capacity)
         yield from price.effectiveness(config.meters.pue)
 
 

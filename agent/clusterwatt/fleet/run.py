@@ -13,10 +13,11 @@ from clusterwatt import descriptors
 from clusterwatt.clock import Clock, SystemClock
 from clusterwatt.fleet.clock import FleetClock
 from clusterwatt.fleet.node import FleetNode, FleetSettings
+from clusterwatt.fleet.play import Play
+from clusterwatt.fleet.scenario import CALM, Scenario
 from clusterwatt.fleet.site import FleetSite
 from clusterwatt.simulate.cluster import Cluster
 from clusterwatt.simulate.runs import Log
-from clusterwatt.simulate.troubles import Troubles
 
 log = logging.getLogger("clusterwatt.fleet")
 
@@ -24,23 +25,44 @@ log = logging.getLogger("clusterwatt.fleet")
 class Fleet:
     """All nodes of a simulated cluster, on one clock. `folder`: for their ledgers."""
 
-    def __init__(self, settings: FleetSettings, clock: Clock, folder: Path) -> None:
+    def __init__(
+        self, settings: FleetSettings, clock: Clock, folder: Path, scenario: Scenario = CALM
+    ) -> None:
+        self._clock = clock
         self.cluster = Cluster(settings.nodes, settings.gpus, settings.seed)
+        self._play = Play(scenario, self.cluster, clock.wall_s())
         logs: dict[int, list[Log]] = {}
         for lane in self.cluster.lanes:
-            logs.setdefault(lane.places[0][0], []).append(Log(lane))
+            logs.setdefault(lane.places[0][0], []).append(self._play.log(lane))
         self.nodes = [
             FleetNode(
-                settings, self.cluster, number, clock, folder, troubles=Troubles(), logs=logs.get(number, ())
+                settings,
+                self.cluster,
+                number,
+                clock,
+                folder,
+                troubles=self._play.troubles(number),
+                logs=logs.get(number, ()),
             )
             for number in range(settings.nodes)
         ]
+        for node in self.nodes:
+            self._play.prepare(node.number, node.library)
 
     async def tick(self) -> None:
         """One tick of each node; requests are answered in between."""
         for node in self.nodes:
+            self._play.apply(node.number, node.library, self._clock.wall_s())
             node.tick()
             await asyncio.sleep(0)
+
+    def absent(self) -> frozenset[int]:
+        """Numbers of the nodes that have left the cluster."""
+        return self._play.absent(self._clock.wall_s())
+
+    def dead(self) -> frozenset[int]:
+        """Numbers of the nodes whose exporter does not answer."""
+        return self._play.dead(self._clock.wall_s())
 
     def stop(self) -> None:
         """Close the books of all nodes."""
@@ -48,21 +70,21 @@ class Fleet:
             node.stop()
 
 
-def run(settings: FleetSettings, listen: str, speed: float) -> int:
+def run(settings: FleetSettings, listen: str, speed: float, scenario: Scenario = CALM) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status. Raises OSError where it cannot listen."""
     descriptors.raise_limit()
     with tempfile.TemporaryDirectory(prefix="clusterwatt-fleet-") as folder:
-        return asyncio.run(_run(settings, listen, speed, Path(folder)))
+        return asyncio.run(_run(settings, listen, speed, Path(folder), scenario))
 
 
-async def _run(settings: FleetSettings, listen: str, speed: float, folder: Path) -> int:
+async def _run(settings: FleetSettings, listen: str, speed: float, folder: Path, scenario: Scenario) -> int:
     clock = FleetClock(SystemClock(), speed, settings.every_s)
-    fleet = Fleet(settings, clock, folder)
+    fleet = Fleet(settings, clock, folder, scenario)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    site = FleetSite(fleet.nodes, absent=frozenset, dead=frozenset)
+    site = FleetSite(fleet.nodes, absent=fleet.absent, dead=fleet.dead)
     address = await site.start(listen)
     log.info("simulated cluster of %d nodes on http://%s", settings.nodes, address)
     try:

@@ -7,7 +7,6 @@ in the same part of the step. A checkpoint goes from the GPUs over PCIe to the h
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 import msgspec
 
@@ -110,22 +109,4 @@ INTERACTIVE = Act("interactive", _pulses(2.0, 6.0, 0.5), cpus=1.0)
 SPINNING = Act("spinning", cycled([Stage(1.0, busy=1.0, sm=0.7, pcie=0.02)]), cpus=1.0)
 # Utilization that the driver has not let go of: no kernel runs, power is at its floor.
 LATCHED = Signals(busy=Flat(1.0), sm=Flat(0.0), nvlink=Flat(0.0), pcie=Flat(0.0), capped=Flat(0.0))
-
-BY_NAME: Mapping[str, Act] = {
-    act.name: act
-    for act in (
-        HELD,
-        STARTUP,
-        WARMUP,
-        TRAIN,
-        STRAGGLER,
-        EVALUATION,
-        CHECKPOINT,
-        STALL,
-        HANG,
-        STARVED,
-        SMALL,
-        INTERACTIVE,
-        SPINNING,
-    )
-}
+LATCHED_FREE = Act("latched", LATCHED)

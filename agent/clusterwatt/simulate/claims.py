@@ -19,6 +19,7 @@ from clusterwatt.readings.work import (
 from clusterwatt.simulate.acts import GIB
 from clusterwatt.simulate.cluster import Cluster, JobRun, Lane, pid, scheduler_of, uid
 from clusterwatt.simulate.gpu import simulated_uuid
+from clusterwatt.simulate.troubles import Troubles
 from clusterwatt.simulate.work import Signal
 
 MEMORY_OF_GPU = 90.0 * GIB  # of the host, for each GPU that a job holds
@@ -27,9 +28,10 @@ MEMORY_OF_GPU = 90.0 * GIB  # of the host, for each GPU that a job holds
 class NodeClaims:
     """The claims of one node. `library_seed`: that of its simulated driver, from which its UUIDs follow."""
 
-    def __init__(self, cluster: Cluster, node: int, library_seed: int) -> None:
+    def __init__(self, cluster: Cluster, node: int, library_seed: int, troubles: Troubles) -> None:
         self._node = node
         self._seed = library_seed
+        self._troubles = troubles
         self.scheduler = scheduler_of(node)
         self._cpus: list[tuple[Lane, tuple[int, ...], Signal]] = [
             (lane, boards, lane.rate("cpus"))
@@ -41,6 +43,10 @@ class NodeClaims:
     def readings(self, time_s: float) -> Iterator[Reading]:
         """The jobs of this moment, what they hold, and what they have used."""
         yield Scheduler(scheduler=self.scheduler)
+        if self._troubles.now("unnamed_gpu", time_s) is not None:
+            job_id = "slurm/1"
+            yield Job(job_id=job_id, scheduler=self.scheduler, kind="batch", name="unnamed")
+            yield Claim(job_id=job_id, device="minor:99", source=self.scheduler)
         for lane, boards, cpus in self._cpus:
             job = lane.job(time_s)
             if job is None:

@@ -153,19 +153,7 @@ class Lane:
         """What a GPU of the lane does."""
         signals = self._slow_signals if (node, board) == self.slow else self._signals
         changes = [c for c in self.changes if not c.boards or (node, board) in c.boards]
-        if not changes:
-            return signals
-
-        def changed(name: str) -> Signal:
-            signal = signals.of(name)
-            for change in changes:
-                own = change.act.signals
-                if change.act.slow is not None and (node, board) == self.slow:
-                    own = change.act.slow
-                signal = during(signal, change.from_s, change.until_s, own.of(name))
-            return signal
-
-        return Signals(**{name: changed(name) for name in Signals.__struct_fields__})
+        return changed(signals, changes, slow=(node, board) == self.slow)
 
     @cached_property
     def _signals(self) -> Signals:
@@ -232,6 +220,7 @@ class Cluster:
     def __init__(self, nodes: int, gpus: int, seed: int) -> None:
         self.nodes, self.gpus, self.seed = nodes, gpus, seed
         self.lanes = tuple(_lanes(nodes, gpus, seed))
+        self.without_job: dict[tuple[int, int], list[Change]] = {}  # by GPU: what goes on there for nobody
         self._of_node: list[list[Lane]] = [[] for _ in range(nodes)]
         for lane in self.lanes:
             for node, _ in lane.places:
@@ -251,9 +240,10 @@ class Cluster:
     def tenant(self, node: int, board: int) -> Tenant:
         """The tenants of a GPU, in turn."""
         lane = self.lane(node, board)
-        if lane is None:
-            return Tenant(LATCHED) if latched(node, board, self.gpus) else FREE
-        return Shifts(lane.signals(node, board), lane=lane, rank=board)
+        if lane is not None:
+            return Shifts(lane.signals(node, board), lane=lane, rank=board)
+        tenant = Tenant(LATCHED) if latched(node, board, self.gpus) else FREE
+        return Tenant(changed(tenant.signals, self.without_job.get((node, board), ())))
 
 
 def latched(node: int, board: int, gpus: int) -> bool:
@@ -264,6 +254,21 @@ def latched(node: int, board: int, gpus: int) -> bool:
 def scheduler_of(node: int) -> str:
     """Who hands out the GPUs of a node."""
     return "slurm" if node % BLOCK < SLURM_NODES else "kubernetes"
+
+
+def changed(signals: Signals, changes: Sequence[Change], *, slow: bool = False) -> Signals:
+    """Signals with those of other acts in their place for a while. `slow`: of who holds up the others."""
+    if not changes:
+        return signals
+
+    def one(name: str) -> Signal:
+        signal = signals.of(name)
+        for change in changes:
+            own = change.act.slow if slow and change.act.slow is not None else change.act.signals
+            signal = during(signal, change.from_s, change.until_s, own.of(name))
+        return signal
+
+    return Signals(**{name: one(name) for name in Signals.__struct_fields__})
 
 
 def during(signal: Signal, from_s: float, until_s: float, other: Signal) -> Signal:
@@ -355,6 +360,7 @@ STARVED = _pods(
     "vision",
     _long(plans.starving, (6, 12), (0.2, 0.8)),
     tokens=2_048.0,
+    parameters=4e8,
     memory=0.6,
 )
 SERVICES = tuple(

@@ -141,7 +141,7 @@ class Gpu:
     def _warmed(self, idle_c: float, loaded_c: float, now_s: float) -> float:
         effort = mean(self.signals.drawn, now_s - _HEAT_S, now_s)
         badly_cooled = _BADLY_COOLED_C * mean(self.signals.hot, now_s - _HEAT_S, now_s)
-        return idle_c + (loaded_c - idle_c) * effort + self._warmer_c + badly_cooled
+        return idle_c + (loaded_c - idle_c) * effort + self._warmer_c + badly_cooled + self.health.warmer_c
 
     # --- clocks --------------------------------------------------------------------------------------
 
@@ -154,6 +154,8 @@ class Gpu:
         if not self.active(now_s):
             return self.card.clocks_idle
         top = self.card.clocks_max
+        if self.health.sm_clock_mhz is not None:
+            return msgspec.structs.replace(top, sm=min(top.sm, self.health.sm_clock_mhz))
         if self.signals.hot.at(now_s) > 0:
             return msgspec.structs.replace(top, sm=int(top.sm * _HOT_CLOCK / 15) * 15)
         if self.signals.capped.at(now_s) > 0:

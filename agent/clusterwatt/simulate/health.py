@@ -41,6 +41,10 @@ class Health(msgspec.Struct):
     """The width that the link has trained to, where it is not the full one."""
     event_reasons: int | None = None
     """A fixed mask of clock event reasons, in place of the one that follows from the work."""
+    sm_clock_mhz: int | None = None
+    """The highest SM clock that something unnamed allows, where it is not the board's own."""
+    warmer_c: float = 0.0
+    """How much warmer the board is than its power makes it."""
     held_down_ns: dict[str, int] = {}
     """Nanoseconds by reason: sw_power_cap, sw_thermal, sync_boost, board, low_use, reliability, hw_thermal,
     hw_power_brake."""

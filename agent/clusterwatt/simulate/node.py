@@ -216,7 +216,7 @@ class SimulatedNode:
                     switch="nvswitch0",
                     pci="0000:c1:00",
                     sxid=int(trouble.amount),
-                    fatal=True,
+                    fatal=trouble.item != "non_fatal",
                     detail="simulated",
                     wall_s=trouble.from_s,
                     monotonic_s=self._clock.monotonic_s() - (time_s - trouble.from_s),
