@@ -26,6 +26,7 @@ class HostSettings(msgspec.Struct, frozen=True):
 
     GPUs that `release_file` lists are not read; that the host has to leave, it is told otherwise. `root` is
     that of the node's processes; empty where the driver's are not among them, as with a simulated one.
+    `library_roots`: see `nvml.library`.
     """
 
     every_seconds: float
@@ -38,6 +39,7 @@ class HostSettings(msgspec.Struct, frozen=True):
     release_file: str = ""
     gpm: bool = True
     root: str = ""
+    library_roots: tuple[str, ...] = ()
 
 
 class DriverState(msgspec.Struct, frozen=True, array_like=True):

@@ -430,6 +430,7 @@ def main() -> None:
         clock=clock,
         took=times.took,
         slow_s=SLOW_SHARE * settings.deadline_seconds,
+        library_roots=settings.library_roots,
     )
     host = Host(settings, session, clock, times)
     with contextlib.suppress(OSError):  # the agent has gone: nobody is left to tell

@@ -78,7 +78,7 @@ def record(
     if settings.simulate.label != "false":
         stand_in(settings)
     try:
-        library = capture.load_library()
+        library = capture.load_library(settings.library_roots)
     except Refused:
         raise NoDriverError("no NVIDIA driver here: libnvidia-ml.so.1 was not found") from None
     recorder = capture.Recorder(library, clock, Pseudonyms() if pseudonyms else None)

@@ -13,7 +13,7 @@ import ctypes
 import importlib.metadata
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ from clusterwatt.nvml import arguments as plainly
 from clusterwatt.nvml.arguments import Handles
 from clusterwatt.nvml.bundle import Bundle, Call
 from clusterwatt.nvml.errors import Refused
+from clusterwatt.nvml.library import load_below
 from clusterwatt.nvml.pseudonyms import Pseudonyms
 
 log = logging.getLogger("clusterwatt.nvml.capture")
@@ -40,8 +41,10 @@ Library = Any
 Question = tuple[str, str]
 
 
-def load_library() -> Library:
+def load_library(roots: Sequence[str] = ()) -> Library:
     """The library that the binding uses, loaded if it is not yet. Raises Refused when there is none."""
+    if pynvml.nvmlLib is None:
+        pynvml.nvmlLib = load_below(roots)
     try:
         pynvml._LoadNvmlLibrary()  # noqa: SLF001 - the binding loads it in nvmlInit only
     except pynvml.NVMLError as error:

@@ -38,6 +38,7 @@ from clusterwatt.nvml.errors import (
     open_reason,
     ruling,
 )
+from clusterwatt.nvml.library import load_below
 from clusterwatt.nvml.patience import Patience
 from clusterwatt.nvml.values import (
     FieldBatch,
@@ -90,6 +91,7 @@ class Session:
     """One NVML generation. `took` is told the name and the seconds of every driver call, on its thread.
 
     `binding`: the module `pynvml`, or a copy of it: a module holds one library.
+    `library_roots`: where that is looked for first.
 
     `open`, `count`, `enumerate` and `close` belong to one thread; each device may have another.
     """
@@ -103,8 +105,10 @@ class Session:
         took: Callable[[str, float], None] | None = None,
         slow_s: float | None = None,
         binding: ModuleType | None = None,
+        library_roots: Sequence[str] = (),
     ) -> None:
         self._binding = pynvml if binding is None else binding
+        self._library_roots = library_roots
         self.simulated = simulated
         self.simulated_label = "replay" if replayed else "true" if simulated else "false"
         self.calls = 0
@@ -124,6 +128,8 @@ class Session:
                 f"the module pynvml at {self._binding.__file__} is not NVIDIA's: another package has taken "
                 "its name. Uninstall that package (often pynvml) and install nvidia-ml-py again",
             )
+        if self._library_roots and self._binding.nvmlLib is None:
+            self._binding.nvmlLib = load_below(self._library_roots)
         try:
             if not self._initialized:  # the driver counts its users: one of us is enough
                 self.call("nvmlInit")
