@@ -1,0 +1,268 @@
+"""Cluster: how many GPUs are healthy, held and active, who wastes, and what is on fire."""
+
+from __future__ import annotations
+
+from dashboards import events
+from dashboards.style import (
+    BLUE,
+    BYTES_S,
+    COUNT,
+    FULL,
+    HAS,
+    HOURS,
+    MONEY,
+    NONE,
+    ORANGE,
+    RATIO,
+    SECONDS,
+    SEVERITIES,
+    STATES,
+    TO_JOB,
+    WATT,
+    Board,
+    Query,
+    bad_from,
+    bars,
+    cells,
+    good_above,
+    good_below,
+    label,
+    lines,
+    link,
+    stats,
+    table,
+)
+
+TOTAL = "sum(clusterwatt_gpus_expected > 0 or clusterwatt_gpus_visible)"
+HEALTHY = 'count(clusterwatt_gpu_up == 1 unless on (instance, uuid) clusterwatt_gpu_recovery_action{action!="none"} == 1)'
+POWER_SHARE = (
+    "avg by (instance) (gpu:clusterwatt_power_watts:rate5m / on (instance, uuid) "
+    'clusterwatt_gpu_power_limit_watts{limit="enforced"})'
+)
+# One choice for the whole range, so that rows neither come nor go.
+QUIETEST = (
+    "bottomk(24, avg by (instance) (avg_over_time(gpu:clusterwatt_power_watts:rate5m[$__range] @ end())))"
+)
+FEEDS = (
+    "max(sum by (feed) (clusterwatt_node_power_feed_ratio * on (instance) group_left () "
+    "instance:clusterwatt_power_watts:rate5m) / on (feed) max by (feed) (clusterwatt_power_feed_capacity_watts))"
+)
+JOBS = 'clusterwatt_job_info{user=~"$user", account=~"$account"}'
+ACTIVITY = good_above(0.5, 0.25)
+
+gpus = stats(
+    "GPUs",
+    "GPUs that answer and for which the driver asks no recovery, as a share of those expected; held by a job; "
+    "held and working. Normal: all healthy, nearly all held, nearly all of those active.",
+    (9, 4),
+    Query(TOTAL, "total", COUNT),
+    Query(f"{HEALTHY} / {TOTAL}", "healthy", RATIO, good_above(0.98, 0.95)),
+    Query('sum(state:clusterwatt_gpus:rate5m{state=~"active|idle"})', "held", COUNT, decimals=0),
+    Query('sum(state:clusterwatt_gpus:rate5m{state="active"})', "active", COUNT, decimals=0),
+    to=link("fleet"),
+)
+activity = stats(
+    "Activity of held GPUs",
+    "Mean of the activity of all GPUs that a job holds, each counted once. From counters of SM activity, of "
+    "utilization where the card has no such counter. Normal for training: above 50 %.",
+    (5, 4),
+    Query(
+        "cluster:clusterwatt_activity_of_held:ratio_rate5m",
+        "activity",
+        RATIO,
+        good_above(0.5, 0.3),
+        decimals=0,
+    ),
+    spark=True,
+)
+idle = stats(
+    "Held and idle",
+    "GPUs that a job holds while activity is under the idle limit, and what they cost in an hour at the price "
+    "book's prices. Normal: under 2 % of the GPUs that are held.",
+    (5, 4),
+    Query('sum(state:clusterwatt_gpus:rate5m{state="idle"})', "GPUs", COUNT, decimals=1, colour=ORANGE),
+    Query(
+        'sum by (currency) (state:clusterwatt_cost_per_hour:rate1h{state="idle"})',
+        "{{currency}} per hour",
+        MONEY,
+        colour=ORANGE,
+    ),
+)
+power = stats(
+    "Power",
+    "Power of all nodes, from energy counters: the node's own meter, else the sum of what is measured. Worst "
+    "feed: its load as a share of its capacity, where feeds are configured. Normal: under 80 %.",
+    (5, 4),
+    Query("cluster:clusterwatt_power_watts:rate5m", "now", WATT, decimals=1),
+    Query(FEEDS, "worst feed", RATIO, good_below(0.8, 0.9), decimals=0),
+    to=link("energy"),
+)
+quiet = cells(
+    "Power of the GPUs, share of their limit, the 24 nodes that draw least",
+    "Mean power of a node's GPUs over their power limit; one row a node. Pale: they draw little. A pale row in "
+    "a busy cluster is a node that is free, idle or hung. Grey or no cell: no reading.",
+    (14, 6),
+    Query(f"{POWER_SHARE} and on (instance) {QUIETEST}", "{{instance}}", RATIO),
+    to=link("node", instance=label("instance")),
+)
+states = lines(
+    "GPUs over time",
+    "GPUs by state: active, idle (held and doing nothing), free (no job holds them); missing: expected and not "
+    "there. From the seconds that the bill is made of, so the sum is the number of GPUs.",
+    (10, 6),
+    Query("state:clusterwatt_gpus:rate5m", "{{state}}", COUNT),
+    Query(f"{TOTAL} - sum(clusterwatt_gpus_visible)", "missing", COUNT),
+    stacked=True,
+    colours={f"^{state}$": colour for state, colour in STATES.items()},
+)
+jobs = table(
+    "Jobs now",
+    "One row a job, on however many nodes. Activity and power are means of five minutes; steps per second come "
+    "from its training reports. Idle: GPUs held and not used, mean of the last hour.",
+    (18, 8),
+    Query(f"max by (job_id, name, user, account) ({JOBS})"),
+    Query("job:clusterwatt_gpus:sum", "GPUs", COUNT),
+    Query("max by (job_id) (job:clusterwatt_age:seconds)", "Age", SECONDS, decimals=0),
+    Query("max by (job_id) (job:clusterwatt_activity:ratio_rate5m)", "Activity", RATIO, ACTIVITY, decimals=0),
+    Query("job:clusterwatt_power_of_limit:ratio_rate5m", "Power of limit", RATIO, decimals=0),
+    Query(
+        "max by (job_id) (deriv(clusterwatt_training_step[15m]))",
+        "Steps/s",
+        COUNT,
+        absent="no reports",
+        decimals=2,
+    ),
+    Query("job:clusterwatt_idle_gpus:rate1h", "Idle GPUs", COUNT, good_below(0.5, 2), decimals=1),
+    Query(
+        "time() - max by (job_id) (gpu_job:clusterwatt_held:bool * on (instance, uuid) group_left () "
+        "max by (instance, uuid) (clusterwatt_gpu_last_xid_timestamp_seconds))",
+        "Since XID",
+        SECONDS,
+        absent=NONE,
+        decimals=0,
+    ),
+    Query(
+        'count by (job_id) (ALERTS{alertstate="firing", job_id!=""})',
+        "Alerts",
+        COUNT,
+        bad_from(),
+        absent=NONE,
+    ),
+    keys={"name": "Name", "job_id": "Job", "user": "User", "account": "Account"},
+    links={"Name": TO_JOB},
+    sort="GPUs",
+    only="GPUs",
+)
+alerts = bars(
+    "Firing alerts",
+    "Alerts that fire now, by severity. Each is listed on the board Fleet health. Normal: none.",
+    (6, 8),
+    Query(
+        'count by (severity) (ALERTS{alertstate="firing", alertname!="Watchdog"})',
+        "{{severity}}",
+        COUNT,
+        absent=NONE,
+    ),
+    colours={f"^{severity}$": colour for severity, colour in SEVERITIES.items()},
+    to=link("fleet"),
+)
+wasted = table(
+    "Most GPU hours held and not used, in the range",
+    "GPU hours that a job held while the GPU was idle by the rule of the bill, and what they cost.",
+    (12, 8),
+    Query(
+        "topk(10, sum by (job_id) (increase(clusterwatt_job_idle_gpu_seconds_total[$__range])) / 3600)",
+        "Idle",
+        HOURS,
+        decimals=1,
+    ),
+    Query(
+        "sum by (job_id, currency) (increase(clusterwatt_job_idle_cost_total[$__range]))",
+        "Cost",
+        MONEY,
+        absent="no price",
+    ),
+    Query("max by (job_id, name, user, account) (max_over_time(clusterwatt_job_info[$__range]))"),
+    keys={"name": "Name", "job_id": "Job", "user": "User", "account": "Account", "currency": "Currency"},
+    links={"Name": TO_JOB},
+    sort="Idle",
+    only="Idle",
+)
+best = table(
+    "Jobs that use their GPUs best, in the range",
+    "Activity over the time held, for jobs that held at least one GPU hour.",
+    (12, 8),
+    Query(
+        "topk(10, sum by (job_id) (increase(clusterwatt_job_activity_gpu_seconds_total[$__range])) / "
+        "(sum by (job_id) (increase(clusterwatt_job_gpu_seconds_total[$__range])) > 3600))",
+        "Activity",
+        RATIO,
+        ACTIVITY,
+        decimals=0,
+    ),
+    Query(
+        "sum by (job_id) (increase(clusterwatt_job_gpu_seconds_total[$__range])) / 3600",
+        "Held",
+        HOURS,
+        decimals=1,
+    ),
+    Query("max by (job_id, name, user, account) (max_over_time(clusterwatt_job_info[$__range]))"),
+    keys={"name": "Name", "job_id": "Job", "user": "User", "account": "Account"},
+    links={"Name": TO_JOB},
+    sort="Activity",
+    only="Activity",
+)
+fabric = stats(
+    "Fabric and storage",
+    "Bytes sent by all RDMA ports; ports that should be up and are down; the slowest answer of a mount that is "
+    "probed; mounts that have not answered for two minutes. Normal: no port down, no mount hung.",
+    (24, 4),
+    Query("sum(rate(clusterwatt_rdma_transmit_bytes_total[$r]))", "fabric traffic", BYTES_S),
+    Query(
+        "count(clusterwatt_rdma_port_up == 0 and on (instance, device, port) clusterwatt_rdma_port_expected == 1) "
+        "or vector(0)",
+        "ports down",
+        COUNT,
+        bad_from(),
+    ),
+    Query("max(clusterwatt_filesystem_probe_duration_seconds)", "slowest mount", SECONDS, good_below(1, 30)),
+    Query(
+        "count(time() - clusterwatt_filesystem_last_probe_timestamp_seconds > 120) or vector(0)",
+        "hung mounts",
+        COUNT,
+        bad_from(),
+    ),
+    to=link("fabric"),
+)
+queue = lines(
+    "Queue (profile full)",
+    f"What waits in the scheduler: GPUs and jobs by partition. {FULL}",
+    (24, 6),
+    Query(
+        "sum by (partition) (clusterwatt_scheduler_pending_gpus)",
+        "GPUs, {{partition}}",
+        COUNT,
+        many=True,
+        colour=BLUE,
+    ),
+    Query(
+        "sum by (partition) (clusterwatt_scheduler_pending_jobs)",
+        "jobs, {{partition}}",
+        COUNT,
+        many=True,
+        colour=ORANGE,
+    ),
+)
+
+BOARD = Board(
+    "cluster",
+    "Cluster",
+    "How many GPUs are healthy, held and active, who wastes, and what is on fire.",
+    HAS["cluster"],
+    first=[[gpus, activity, idle, power], [quiet, states], [jobs, alerts]],
+    folds=[
+        ("Waste and good use in the range", [[wasted, best]]),
+        ("Fabric, storage, queue", [[fabric], [queue]]),
+    ],
+    annotations=[events.EVERYWHERE, events.DRIVER],
+)
