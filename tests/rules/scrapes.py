@@ -1,0 +1,91 @@
+"""Scenarios as other scrapes would have seen them: more often, one missed, over a restart of the agent."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+Scenario = dict[str, Any]
+Sample = float | str | None  # None: no sample; a text: `stale`
+
+RUN = re.compile(r"(?P<start>-?[\d.]+)(?:(?P<step>[+-][\d.]+))?x(?P<count>\d+)|(?P<gap>_)(?:x(?P<gaps>\d+))?")
+# What the agent itself adds up from its start.
+OF_THE_AGENT = re.compile(r"clusterwatt_gpu_(activity|busy|state|energy|throttle)_\w+_total\b")
+
+
+def resampled(scenario: Scenario, every_s: int) -> Scenario:
+    """The same course of things, scraped more often than every minute."""
+    times = 60 // every_s
+    series = []
+    for entry in scenario["input_series"]:
+        values = [
+            value
+            for now, later in _pairs(_samples(entry["values"]))
+            for value in _between(now, later, times, counts="_total{" in entry["series"])
+        ]
+        series.append({**entry, "values": _text(values)})
+    return {**scenario, "interval": f"{every_s}s", "input_series": series}
+
+
+def without(scenario: Scenario, first: int, every: int) -> Scenario:
+    """The scenario with one scrape in `every` missed."""
+
+    def missed(at: int, value: Sample) -> Sample:
+        return None if at % every == first and not isinstance(value, str) else value
+
+    series = [
+        {**entry, "values": _text([missed(at, value) for at, value in enumerate(_samples(entry["values"]))])}
+        for entry in scenario["input_series"]
+    ]
+    return {**scenario, "name": f"{scenario['name']}, missed {first}", "input_series": series}
+
+
+def restarted(scenario: Scenario, *, at: int) -> Scenario:
+    """The scenario with a restart of the agent: sample `at` is missing, its counters begin at 0."""
+    series = []
+    for entry in scenario["input_series"]:
+        values = _samples(entry["values"])
+        before = values[at] if at < len(values) else None
+        if isinstance(before, float):
+            base = before if OF_THE_AGENT.match(entry["series"]) else 0.0
+            values = [
+                *values[:at],
+                None,
+                *(value - base if isinstance(value, float) else value for value in values[at + 1 :]),
+            ]
+        series.append({**entry, "values": _text(values)})
+    return {**scenario, "name": f"{scenario['name']}, restarted at {at}", "input_series": series}
+
+
+def _samples(notation: str) -> list[Sample]:
+    """The samples that promtool makes of its notation."""
+    samples: list[Sample] = []
+    for word in str(notation).split():
+        run = RUN.fullmatch(word)
+        if run is None:
+            samples.append("stale" if word == "stale" else float(word))
+        elif run["gap"]:
+            samples += [None] * int(run["gaps"] or 1)
+        else:
+            step = float(run["step"] or 0)
+            samples += [float(run["start"]) + step * at for at in range(int(run["count"]) + 1)]
+    return samples
+
+
+def _pairs(samples: list[Sample]) -> list[tuple[Sample, Sample]]:
+    return list(zip(samples, [*samples[1:], None], strict=True))
+
+
+def _between(now: Sample, later: Sample, times: int, *, counts: bool) -> list[Sample]:
+    """What is seen from one minute to the next: a counter moves evenly, all else stands still."""
+    if isinstance(now, float) and isinstance(later, float) and counts and later >= now:
+        return [now + (later - now) * part / times for part in range(times)]
+    if now is None or isinstance(now, str):
+        return [now, *[None] * (times - 1)]
+    return [now] * times
+
+
+def _text(samples: list[Sample]) -> str:
+    return " ".join(
+        "_" if value is None else value if isinstance(value, str) else f"{value:.10g}" for value in samples
+    )
