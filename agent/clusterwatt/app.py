@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import platform
 import signal
 import sys
 import tempfile
@@ -19,7 +18,7 @@ import msgspec
 
 from clusterwatt import descriptors, sdnotify, selfstats
 from clusterwatt.clock import Clock, SystemClock
-from clusterwatt.config.model import Config, Ledger, Training
+from clusterwatt.config.model import Config, Ledger, Training, node_name
 from clusterwatt.driver import holding
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
@@ -83,12 +82,12 @@ class Agent:
         self.site = Site(
             renderer(config),
             History(),
-            node_name=platform.node(),
+            node_name=node_name(),
             ready=self.ready,
             alive=self.alive,
             dcgm=self._dcgm_page(config),
         )
-        self.recorder = Recorder(config.recorder, platform.node(), clock) if config.recorder.enabled else None
+        self.recorder = Recorder(config.recorder, node_name(), clock) if config.recorder.enabled else None
         self._own_folder: tempfile.TemporaryDirectory[str] | None = None
         keeper = self._keeper(config) if keeps_ledger else None
         self._work = Work(config, clock, boot_id(config.node.root), keeper)
@@ -191,7 +190,7 @@ class Agent:
             settings = msgspec.structs.replace(settings, path=f"{self._own_folder.name}/ledger.db")
         path = Path(settings.path)
         folder = Path(settings.receipts_directory or path.parent / "receipts")
-        receipts = Receipts(folder, path, platform.node()) if settings.receipts else None
+        receipts = Receipts(folder, path, node_name()) if settings.receipts else None
         keeper = Keeper(settings, self._clock, on_ended=receipts)
         try:
             keeper.wait(LEDGER_WITHIN_S)
@@ -255,7 +254,7 @@ class Agent:
         if self._dcgm is None or self._dcgm.identity != (settings, wanted):
             for note in wanted.notes:
                 log.warning("%s", note)
-            self._dcgm = DcgmPage(settings, wanted, platform.node())
+            self._dcgm = DcgmPage(settings, wanted, node_name())
         return self._dcgm
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from clusterwatt import selfstats
 from clusterwatt.clock import Clock
 from clusterwatt.collectors import Collector, node_exporter
 from clusterwatt.config.model import Collector as Settings
-from clusterwatt.config.model import Config
+from clusterwatt.config.model import Config, node_name
 from clusterwatt.feeds import price
 from clusterwatt.feeds.grid import GridCollector
 from clusterwatt.flight import bundle as flight_bundle
@@ -136,7 +135,7 @@ def _feeds(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
             "price",
             prices,
             lambda: price.PriceCollector(
-                prices, clock, lambda: known.gpu_names, node=platform.node(), example=simulates
+                prices, clock, lambda: known.gpu_names, node=node_name(), example=simulates
             ),
         )
 

@@ -100,3 +100,11 @@ def test_ledger_and_recorder_lie_where_its_user_may_write(
 )
 def test_addresses_come_apart(text: str, address: tuple[str, int]) -> None:
     assert model.listen_address(text) == address
+
+
+def test_a_pod_calls_the_node_by_its_name_and_not_by_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.node", lambda: "clusterwatt-x7k2p")
+    monkeypatch.setenv("NODE_NAME", "gpu-17")
+    assert model.node_name() == "gpu-17"
+    monkeypatch.delenv("NODE_NAME")
+    assert model.node_name() == "clusterwatt-x7k2p"

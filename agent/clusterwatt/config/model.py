@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import platform
 import re
 import urllib.parse
 from pathlib import Path
@@ -191,6 +192,11 @@ class TextfileCollector(Collector, frozen=True):
     max_file_bytes: Annotated[int, Meta(ge=1, le=1 << 26)] = 1 << 20
     max_series: Annotated[int, Meta(ge=1, le=100_000)] = 2_000
     max_age_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] = 172_800.0
+
+
+def node_name() -> str:
+    """What the node is called. A pod's host name is its own: there NODE_NAME says it, from spec.nodeName."""
+    return os.environ.get("NODE_NAME") or platform.node()
 
 
 SYSTEM_STATE_FOLDER = Path("/var/lib/clusterwatt")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from clusterwatt.clock import Clock
+from clusterwatt.config.model import node_name
 from clusterwatt.config.problems import shown
 from clusterwatt.feeds.fetch import SilentError
 from clusterwatt.ledger.faults import LedgerError
@@ -37,7 +37,7 @@ class Source(msgspec.Struct, frozen=True):
         """The source as a report names it."""
         if self.access is not None:
             return f"Prometheus at {self.access.url}, all nodes"
-        return f"ledger {self.ledger} of {platform.node()}"
+        return f"ledger {self.ledger} of {node_name()}"
 
 
 def usage(source: Source, from_s: float, to_s: float, by: cluster.By, form: str, clock: Clock) -> str:
@@ -92,7 +92,7 @@ def job(source: Source, job_id: str, form: str, period: tuple[float, float], dat
 
 def _of_job(source: Source, row: UsageRow, form: str, data: Data) -> str:
     if form == "receipt":
-        return receipt.text(row, "" if source.access is not None else platform.node())
+        return receipt.text(row, "" if source.access is not None else node_name())
     if form == "card":
         return card.as_markdown(card.card(row, data, source.said))
     if form == "card-json":

@@ -8,12 +8,12 @@ several, and all files get their turn.
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Iterator, Mapping
 
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.clock import Clock
 from clusterwatt.config.model import Training as Settings
+from clusterwatt.config.model import node_name
 from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.training import (
@@ -180,7 +180,7 @@ class TrainingCollector:
         self._settings = settings
         self._clock = clock
         self._tags = Tags(settings)
-        self._writers = Writers(settings, host or platform.node(), process, members)
+        self._writers = Writers(settings, host or node_name(), process, members)
         self._finder = Finder(
             [root.rstrip("/") + directory for directory in settings.directories],
             self._writers.accepts,
