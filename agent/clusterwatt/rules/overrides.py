@@ -228,7 +228,7 @@ class _Reader:
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    near = nearest(name, names)
+    near = nearest(name, names) or next((known for known in names if name and known.startswith(name)), "")
     if near:
         return f"unknown name {shown(name)}; did you mean {near}?"
     return f"unknown name {shown(name)}; known: {', '.join(names) if len(names) < 20 else 'see --list'}"

@@ -1,0 +1,322 @@
+"""`clusterwatt export rules`: overrides, their mistakes, and what is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from clusterwatt import cli
+from clusterwatt.rules import render, shipped
+from clusterwatt.rules.render import SUMS
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def no_promtool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+
+
+def export(folder: Path, text: str, *options: str) -> int:
+    path = folder / "overrides.yaml"
+    path.write_text(text, encoding="utf-8")
+    return cli.main(["export", "rules", str(folder / "rules"), "--overrides", str(path), *options])
+
+
+def rules(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """The alerts that Prometheus would load, by name and severity."""
+    found = {}
+    for path in folder.glob("*.yaml"):
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for group in document.get("spec", document)["groups"]:
+            for rule in group["rules"]:
+                if "alert" in rule:
+                    found[rule["alert"], rule["labels"]["severity"]] = rule
+    return found
+
+
+@pytest.mark.usefixtures("no_promtool")
+def test_without_overrides_the_rules_are_those_of_the_repository(tmp_path: Path) -> None:
+    assert cli.main(["export", "rules", str(tmp_path)]) == 0
+    for folder, below in (("rules", ""), ("rules-off-by-default", "off-by-default")):
+        for path in (REPOSITORY / "deploy/prometheus" / folder).glob("*.yaml"):
+            written = (tmp_path / below / path.name).read_text(encoding="utf-8")
+            assert written.split("\n", 1)[1] == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("no_promtool")
+def test_what_is_off_by_default_is_not_loaded(tmp_path: Path) -> None:
+    off = {"TrainingLossDiverging", "SilentCorruptionSuspected", "GpuCorrectedEccSurge"} | {
+        "GpuClocksLowUnderLoad",
+        "BudgetBurnSlow",
+    }
+    assert cli.main(["export", "rules", str(tmp_path)]) == 0
+    assert not off & {name for name, _ in rules(tmp_path)}
+    assert {name for name, _ in rules(tmp_path / "off-by-default")} == off
+    assert not off & {name for name, _ in rules(REPOSITORY / "deploy/prometheus/rules")}
+
+
+@pytest.mark.usefixtures("no_promtool")
+def test_a_site_changes_what_it_wants(tmp_path: Path) -> None:
+    assert (
+        export(
+            tmp_path,
+            """
+interval: 30s
+scrape_job: gpu-nodes
+labels: {team: ml, cluster: "a, b"}
+urls: {runbooks: https://wiki.example.com/r/, boards: https://grafana.example.com}
+groups: {clusterwatt-fabric: {enabled: false}}
+rules:
+  GpuPowerBrake: {for: 0, severity: info, route: facility, share_ratio: 0.2}
+  GpuThermalSlowdown:
+    critical: {enabled: false}
+  FabricPortDown: {enabled: true}
+  BudgetBurnSlow: {enabled: true}
+""",
+        )
+        == 0
+    )
+    found = rules(tmp_path / "rules")
+    brake = found["GpuPowerBrake", "info"]
+    assert brake["labels"] == {"severity": "info", "route": "facility", "team": "ml", "cluster": "a, b"}
+    assert (brake["for"], "> 0.2" in brake["expr"]) == ("0m", True)
+    assert brake["annotations"]["runbook_url"] == "https://wiki.example.com/r/GpuPowerBrake.md"
+    assert brake["annotations"]["dashboard_url"].startswith("https://grafana.example.com/d/cw-gpu?")
+    assert ("GpuThermalSlowdown", "warning") in found
+    assert ("GpuThermalSlowdown", "critical") not in found
+    assert {name for name, _ in found if name.startswith("Fabric")} == {"FabricPortDown"}
+    assert ("BudgetBurnSlow", "info") in found
+    assert 'up{job="gpu-nodes"}' in found["MonitoringBlind", "critical"]["expr"]
+    for path in (tmp_path / "rules").rglob("*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        assert "interval: 30s\n" in text
+        assert "localhost:3000" not in text
+        assert "github.com" not in text
+    on = yaml.safe_load((tmp_path / "rules/on-by-site.yaml").read_text(encoding="utf-8"))["groups"]
+    assert [group["name"] for group in on] == ["clusterwatt-on-by-site"]
+
+
+@pytest.mark.usefixtures("no_promtool")
+def test_what_an_earlier_export_left_is_removed_and_what_others_wrote_stays(tmp_path: Path) -> None:
+    assert export(tmp_path, "rules: {BudgetBurnSlow: {enabled: true}}") == 0
+    other = tmp_path / "rules" / "ours.yaml"
+    other.write_text("groups: []\n")
+    assert (tmp_path / "rules/on-by-site.yaml").exists()
+    assert export(tmp_path, "groups: {storage: {enabled: false}}") == 0
+    assert not (tmp_path / "rules/on-by-site.yaml").exists()
+    assert not (tmp_path / "rules/storage.yaml").exists()
+    assert other.exists()
+
+
+JOB_RULES = {"GpuAllocatedIdle", "GpuAllocatedIdleLong", "JobLowGpuUtilization", "JobPartlyIdle"} | {
+    *("TrainingStalled", "TrainingHungInCollective", "TrainingMetricsStale", "TrainingLossNonFinite"),
+    *("TrainingThroughputDrop", "JobStragglerGpu"),
+}
+
+
+@pytest.mark.usefixtures("no_promtool")
+def test_exemptions(tmp_path: Path) -> None:
+    assert (
+        export(
+            tmp_path,
+            """
+exempt: {nodes: [login-.*], jobs: [probe.*], accounts: [staff]}
+rules:
+  JobLowGpuUtilization: {exempt: {users: [alice, bob]}}
+  StorageHung: {exempt: {mountpoints: /scratch}}
+""",
+        )
+        == 0
+    )
+    found = {name: rule["expr"] for (name, _), rule in rules(tmp_path / "rules").items()}
+    assert {name for name, expr in found.items() if '{name=~"probe.*"}' in expr} == JOB_RULES
+    assert {name for name, expr in found.items() if '{job_id=~"probe.*"}' in expr} == JOB_RULES
+    assert {name for name, expr in found.items() if 'user=~"alice|bob"' in expr} == {"JobLowGpuUtilization"}
+    assert {name for name, expr in found.items() if "mountpoint!~" in expr} == {"StorageHung"}
+    assert {name for name, expr in found.items() if 'account!~"staff"' in expr} == {
+        "BudgetBurnFast",
+        "BudgetExhausted",
+    }
+    money = {rule.name for file in shipped.files() if file.name == SUMS for rule in file.rules}
+    for name, expr in found.items():
+        by_job = {"JobLowGpuUtilization", "Watchdog"}
+        assert ('instance!~"login-.*"' in expr) == (name not in money | by_job), name
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rule: {}", "overrides.yaml:1:1: unknown name rule; did you mean rules?"),
+        (
+            "rules:\n  GpuAlocatedIdle: {}",
+            "overrides.yaml:2:3: rules: unknown name GpuAlocatedIdle; did you mean GpuAllocatedIdle?",
+        ),
+        (
+            "rules:\n  GpuAllocatedIdle:\n    idle: 0.5",
+            "overrides.yaml:3:5: rules.GpuAllocatedIdle: unknown name idle; did you mean idle_ratio?",
+        ),
+        ("groups: {fabrik: {}}", "did you mean fabric?"),
+        (
+            "rules: {GpuThermalSlowdown: {share_ratio: 0.2}}",
+            "rules.GpuThermalSlowdown: unknown name share_ratio; known: critical, warning",
+        ),
+        ("rules: {GpuAllocatedIdle: {idle_ratio: 98}}", "expected a number from 0 to 1, got 98"),
+        ("rules: {GpuAllocatedIdle: {idle_ratio: high}}", "expected a number, as 0.5, got high"),
+        ("rules: {GpuAllocatedIdle: {window: 60}}", "expected a duration, as 30m or 1h30m, got 60"),
+        ("rules: {GpuAllocatedIdle: {guard: 1.5}}", "expected a whole number, got 1.5"),
+        (
+            "rules: {GpuAllocatedIdle: {for: soon}}",
+            "expected a duration, as 5m; 0m to fire at once, got soon",
+        ),
+        ("rules: {GpuAllocatedIdle: {severity: high}}", "expected info, warning, critical or none, got high"),
+        ("rules: {GpuAllocatedIdle: {window: [1h]}}", "rules.GpuAllocatedIdle.window: expected one value"),
+        ("interval: 1h", "interval: expected a duration from 10s to 120s, got 1h"),
+        ("labels: {severity: low}", "this label is taken by ours"),
+        ("exempt: {node: x}", "did you mean nodes?"),
+        ("exempt: {nodes: '['}", "expected a regular expression"),
+        ("urls: {boards: grafana}", "expected a URL"),
+        (
+            "rules: {GpuXidCritical: {exempt: {jobs: x}}}",
+            "GpuXidCritical: exempt.jobs: the rule knows no jobs",
+        ),
+        ("rules: {BudgetBurnFast: {short_window: 2h}}", "BudgetBurnFast: nothing records"),
+        ("rules: {GpuPowerBrake: {for: 1m, for: 2m}}", "for stands there twice"),
+        ("rules: [1]", "rules: expected names with values"),
+        ("a: b: c", "not valid YAML"),
+    ],
+)
+@pytest.mark.usefixtures("no_promtool")
+def test_a_mistake_is_told_with_its_place_and_what_was_expected(
+    text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export(tmp_path, text) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert not (tmp_path / "rules").exists()
+
+
+@pytest.mark.usefixtures("no_promtool")
+def test_the_list_shows_default_and_effective_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "overrides.yaml"
+    path.write_text("rules: {GpuAllocatedIdle: {window: 2h, severity: critical}}")
+    assert cli.main(["export", "rules", "--list", "--overrides", str(path)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["GpuAllocatedIdle", "warning", "window", "1h", "2h", "*"] in lines
+    assert ["GpuAllocatedIdle", "warning", "guard", "50", "100", "*"] in lines
+    assert ["GpuAllocatedIdle", "warning", "severity", "warning", "critical", "*"] in lines
+    assert ["GpuAllocatedIdle", "warning", "idle_ratio", "0.98", "0.98"] in lines
+    assert cli.main(["export", "rules", "--list", "--json", "--overrides", str(path)]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert {
+        "rule": "GpuAllocatedIdle",
+        "severity": "warning",
+        "name": "guard",
+        "default": "50",
+        "value": "100",
+    } in (values)
+
+
+@pytest.mark.usefixtures("no_promtool")
+def test_objects_for_the_operator_hold_the_same_groups(tmp_path: Path) -> None:
+    text = "prometheusrule: {namespace: monitoring, labels: {release: prometheus}}\nlabels: {team: ml}"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    assert export(tmp_path / "a", text) == 0
+    assert export(tmp_path / "b", text, "--format", "prometheusrule") == 0
+    names = set()
+    for path in (tmp_path / "a/rules").rglob("*.yaml"):
+        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
+        wrapped = yaml.safe_load(
+            (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_text(encoding="utf-8")
+        )
+        assert wrapped["spec"] == plain
+        assert (wrapped["apiVersion"], wrapped["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+        assert wrapped["metadata"]["namespace"] == "monitoring"
+        assert wrapped["metadata"]["labels"]["release"] == "prometheus"
+        names.add(wrapped["metadata"]["name"])
+    assert len(names) == len(shipped.files())
+
+
+def test_promtool_finds_nothing_and_would(
+    tmp_path: Path, promtool: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = subprocess.run(
+        [promtool, "check", "rules", *(REPOSITORY / "deploy/prometheus").rglob("*.yaml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "FAILED" in done.stdout + done.stderr) == (0, False)
+    everything = """
+interval: 15s
+labels: {team: ml}
+exempt: {nodes: [a, 'b\\d'], jobs: [j], users: [u], accounts: [acc], mountpoints: [/s], ports: [p]}
+groups: {off-by-default: {enabled: true}}
+"""
+    assert export(tmp_path, everything, "--promtool", str(promtool)) == 0
+    assert export(tmp_path, everything, "--format", "prometheusrule", "--promtool", str(promtool)) == 0
+    assert not (tmp_path / "rules/off-by-default/off-by-default.yaml").exists()
+    capsys.readouterr()
+    assert export(tmp_path, "exempt: {nodes: '(?<=a)b'}", "--promtool", str(promtool)) == 1  # Go has no such
+    assert "promtool refuses the rules" in capsys.readouterr().err
+
+
+def test_the_scenarios_are_played_against_an_export(
+    tmp_path: Path, promtool: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clusterwatt.rules import scenarios
+
+    told = {"down for three minutes", "blind", "hardware heat, most of the time", "17 of 20 kW"}
+    some = [test for test in scenarios.scenarios() if test["name"] in told]
+    monkeypatch.setattr(scenarios, "scenarios", lambda: some)
+    text = """
+scrape_job: gpu-nodes
+labels: {team: ml}
+urls: {runbooks: https://wiki.example.com}
+exempt: {nodes: [login]}
+groups: {money-power: {enabled: false}}
+rules:
+  MonitoringBlind: {severity: warning, route: facility}
+  GpuThermalSlowdown: {critical: {share_ratio: 0.9}}
+"""
+    assert export(tmp_path, text) == 0
+    arguments = ["rules", "test", str(tmp_path / "rules"), "--promtool", str(promtool)]
+    capsys.readouterr()
+    assert cli.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "differs hardware heat, most of the time: GpuThermalSlowdown" in said
+    assert "not loaded, not tested: FeedPowerNearLimit" in said
+    assert " 0 failed, 1 differ" in said
+    assert cli.main([*arguments, "--strict"]) == 1
+    broken = tmp_path / "rules/monitor.yaml"
+    broken.write_text(broken.read_text().replace("for: 5m", "for: 0m").replace("> 0.2", "> 0.9"))
+    capsys.readouterr()
+    assert cli.main([*arguments, "--strict"]) == 1
+    assert "blind: MonitoringBlind" in capsys.readouterr().out
+
+
+def test_a_folder_without_rules_is_one_line(
+    tmp_path: Path, promtool: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["rules", "test", str(tmp_path), "--promtool", str(promtool)]) == 2
+    assert cli.main(["rules", "test", str(tmp_path), "--promtool", "/nowhere/promtool"]) == 1
+    assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_a_rule_is_found_however_it_is_written() -> None:
+    """Every change of every alert comes through: the files are in the one form that is read."""
+    for file in shipped.files():
+        for rule in file.rules:
+            if rule.is_alert:
+                assert rule.text.count("    expr: ") == rule.text.count("    for: ") == 1
+                assert f'"{shipped.RUNBOOKS}/{rule.name}.md"' in rule.text
+                assert f'dashboard_url: "{shipped.BOARDS}/d/cw-' in rule.text
+    assert render.render(shipped.files(), render.Overrides())
