@@ -12,6 +12,7 @@ import yaml
 
 from clusterwatt import cli
 from clusterwatt.rules import render, shipped
+from clusterwatt.rules.overrides import Overrides
 from clusterwatt.rules.render import SUMS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -319,4 +320,4 @@ def test_a_rule_is_found_however_it_is_written() -> None:
                 assert rule.text.count("    expr: ") == rule.text.count("    for: ") == 1
                 assert f'"{shipped.RUNBOOKS}/{rule.name}.md"' in rule.text
                 assert f'dashboard_url: "{shipped.BOARDS}/d/cw-' in rule.text
-    assert render.render(shipped.files(), render.Overrides())
+    assert render.render(shipped.files(), Overrides())

@@ -14,12 +14,13 @@ from tests.rules import scrapes
 from tests.rules.known import alerts
 
 Scenario = dict[str, Any]
-FILES = sorted(path.stem for path in Path(__file__).parent.glob("*.yaml"))
+FOLDER = Path(__file__).parent / "scenarios"
+FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 REFERENCE = scenarios.shipped(shipped.files())
 
 
 def of_file(name: str) -> list[Scenario]:
-    text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
     tests: list[Scenario] = yaml.load(text, scenarios.LOADER)["tests"]
     return tests
 
@@ -43,7 +44,8 @@ def test_every_scenario_comes_out_as_it_says(name: str, half: int, promtool: Pat
 
 
 def test_every_alert_fires_in_one_scenario_and_is_silent_in_another() -> None:
-    fires, silent = defaultdict(set), defaultdict(set)
+    fires: defaultdict[object, set[str]] = defaultdict(set)
+    silent: defaultdict[object, set[str]] = defaultdict(set)
     for test in scenarios.scenarios():
         for check in test.get("alert_rule_test", ()):
             expected = check["exp_alerts"]
