@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -41,10 +42,21 @@ def test_output_that_is_closed_is_no_traceback(command: str) -> None:
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
-def test_the_agent_runs_and_ends_without_streams(closed: str) -> None:
-    ended = shell(f"{CLUSTERWATT} {RUN} {closed} & sleep 3; kill $!; wait $!")
-    assert ended.returncode == 0
-    assert "Traceback" not in ended.stderr
+def test_the_agent_runs_and_ends_without_streams(closed: str, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(60)
+        agent = subprocess.Popen(
+            ["sh", "-c", f"exec {CLUSTERWATT} {RUN} {closed}"],
+            stderr=subprocess.PIPE,
+            env=os.environ | {"NOTIFY_SOCKET": str(tmp_path / "notify")},
+            text=True,
+        )
+        assert systemd.recv(100) == b"READY=1"
+        agent.terminate()
+        _, error = agent.communicate(timeout=60)
+    assert agent.returncode == 0
+    assert "Traceback" not in error
 
 
 def test_an_error_without_a_place_to_say_it_is_a_status() -> None:

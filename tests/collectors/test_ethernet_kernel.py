@@ -41,7 +41,8 @@ def run(namespace: tuple[str, ...], script: str) -> str:
         from clusterwatt.clock import SystemClock
         from clusterwatt.collectors.ethernet import EthernetCollector
         from clusterwatt.config.model import EthernetCollector as Settings
-        from clusterwatt.readings import Failure, Network
+        from clusterwatt.readings.base import Failure
+        from clusterwatt.readings.network import Network
         from clusterwatt.sysfs import Files
 
         def ip(words):
