@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
@@ -14,6 +15,7 @@ from clusterwatt.expose.history import History
 from clusterwatt.expose.render import Page, Renderer
 from clusterwatt.expose.server import BoundAddress, Site
 from clusterwatt.expose.training import Reception, ReportSocket
+from clusterwatt.expose.web_file import WebFile
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.snapshot import Snapshot
 from tests.expose.test_render import CATALOG
@@ -54,18 +56,29 @@ class RunningSite:
         self.address = address
         self.told = told
 
-    async def ask(self, path: str, headers: Mapping[str, str] | None = None, method: str = "GET") -> Answer:
+    async def ask(
+        self,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        method: str = "GET",
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> Answer:
         """One request by a real client, on a connection of its own; the body as it came."""
         async with (
             aiohttp.ClientSession(
                 auto_decompress=False, skip_auto_headers=["Accept-Encoding", "Accept"]
             ) as client,
-            client.request(method, f"http://{self.address}{path}", headers=headers) as response,
+            client.request(
+                method, f"{self.address.url}{path}", headers=headers, ssl=True if tls is None else tls
+            ) as response,
         ):
             return Answer(response.status, response.headers, await response.read())
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(self.address.host, self.address.port)
+    async def connect(
+        self, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(self.address.host, self.address.port, ssl=tls)
 
     async def send(self, request: bytes) -> bytes:
         """What the server answers to these bytes until it closes."""
@@ -82,6 +95,7 @@ async def running(
     renderer: Renderer | None = None,
     http: Http | None = None,
     reports: tuple[Reception, ReportSocket] | None = None,
+    web_file: WebFile | None = None,
 ) -> AsyncIterator[RunningSite]:
     told = Told()
     site = Site(
@@ -93,6 +107,7 @@ async def running(
     )
     if reports is not None:
         site.use_reports(*reports)
+    site.use_web_file(web_file)
     address = await site.start(http or Http(listen="127.0.0.1:0"))
     try:
         yield RunningSite(site, address, told)

@@ -99,7 +99,7 @@ async def slow_clients(site: RunningSite, number: int) -> list[socket.socket]:
 def still_open(client: socket.socket, byte: bytes) -> bool:
     try:
         client.send(byte)
-        ended = client.recv(1) == b""
+        ended = client.recv(65_536) == b""
     except BlockingIOError:
         return True
     except OSError:
