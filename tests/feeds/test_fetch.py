@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 import ssl
 import subprocess
+import time
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from clusterwatt.clock import SystemClock
 from clusterwatt.feeds.fetch import SilentError, StatusError, Trust, fetch
-from tests.feeds.web import body, serving
+from tests.feeds.web import Answer, body, serving
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +78,35 @@ def test_the_body_of_an_error_is_for_who_knows_it() -> None:
         "it answers 500 Internal Server Error",
         b"secret detail",
     )
+
+
+def dripping(first: bytes) -> Answer:
+    """An answer of which a byte comes now and then, and that never ends."""
+
+    def send(request: BaseHTTPRequestHandler) -> None:
+        request.wfile.write(first)
+        for _ in range(200):
+            request.wfile.write(b" ")
+            time.sleep(0.02)
+
+    return send
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"HTTP/1.1",
+        b"HTTP/1.1 200 OK\r\nX:",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 500 No\r\nContent-Length: 999\r\n\r\n",
+    ],
+)
+def test_who_sends_a_byte_now_and_then_is_given_up_in_time(first: bytes) -> None:
+    with serving() as web:
+        web.answer = dripping(first)
+        began_s = time.monotonic()
+        with pytest.raises(
+            SilentError, match=r"^(no answer within 0\.2 s|it answers 500 Internal Server Error)$"
+        ):
+            fetch(web.url, SystemClock(), timeout_s=0.2, max_bytes=1000)
+        assert time.monotonic() - began_s < 2

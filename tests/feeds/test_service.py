@@ -100,6 +100,12 @@ def test_what_is_no_value(web: Web, content: bytes, status: int, text: str) -> N
     assert silence(web) == text
 
 
+@pytest.mark.parametrize("time", [b"null", b"true", b'"yesterday"', b"9" * 400])
+def test_what_is_no_time(web: Web, time: bytes) -> None:
+    web.answer = body(b'{"v": 1, "t": ' + time + b"}")
+    assert silence(web, value_path="v", time_path="t").startswith("expected a time at t, got ")
+
+
 @pytest.mark.parametrize("where", ["file:///etc/passwd", "http://127.0.0.1:1/", "https://example.org/"])
 def test_no_redirect_is_followed(web: Web, where: str) -> None:
     web.answer = body(b"", 302, (("Location", where),))

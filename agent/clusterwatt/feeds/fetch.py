@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import http
 import http.client
+import io
 import re
+import socket
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -45,6 +49,67 @@ class Trust(msgspec.Struct, frozen=True):
     key_file: str = ""
 
 
+class _Deadline(io.RawIOBase):
+    """What a socket sends until a deadline; its own timeout begins anew with each byte that comes."""
+
+    def __init__(self, sock: socket.socket, clock: Clock, until_s: float) -> None:
+        self._sock = sock
+        self._file = sock.makefile("rb", buffering=0)  # the socket stays open as long as this is
+        self._clock = clock
+        self._until_s = until_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        left_s = self._until_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left_s)
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _answers(clock: Clock, until_s: float) -> type[http.client.HTTPResponse]:
+    """The kind of answers that are read, from their first line on, until a deadline."""
+
+    class Answer(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+            super().__init__(sock, *args, **kwargs)
+            self.fp.close()
+            self.fp = io.BufferedReader(_Deadline(sock, clock, until_s))
+
+    return Answer
+
+
+class _Http(urllib.request.HTTPHandler):
+    """Opens http, and https where there is a context; `answers`: the kind of their answers."""
+
+    def __init__(self, answers: type[http.client.HTTPResponse], context: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._answers = answers
+        self._context = context
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(partial(self._connection, http.client.HTTPConnection), request)
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        make = partial(http.client.HTTPSConnection, context=self._context)
+        return self.do_open(partial(self._connection, make), request)
+
+    https_request = urllib.request.HTTPHandler.http_request
+
+    def _connection(
+        self, make: Callable[..., http.client.HTTPConnection], *args: Any, **kwargs: Any
+    ) -> http.client.HTTPConnection:
+        connection = make(*args, **kwargs)
+        connection.response_class = self._answers
+        return connection
+
+
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Declines every redirect, which makes an error of it."""
 
@@ -67,8 +132,9 @@ def fetch(
     named = {"Accept": "application/json", "User-Agent": f"clusterwatt/{__version__}", **headers}
     request = urllib.request.Request(url, form, named)  # noqa: S310 - the opener knows http and https only
     body = b""
+    answers = _answers(clock, deadline_s)
     try:
-        with _opener(url, trust or Trust()).open(request, timeout=timeout_s) as response:
+        with _opener(url, trust or Trust(), answers).open(request, timeout=timeout_s) as response:
             while chunk := response.read1(CHUNK_BYTES):
                 body += chunk
                 if len(body) > max_bytes or clock.monotonic_s() > deadline_s:
@@ -102,17 +168,9 @@ def secret(path: str, setting: str) -> str:
     return text
 
 
-def _opener(url: str, trust: Trust) -> urllib.request.OpenerDirector:
+def _opener(url: str, trust: Trust, answers: type[http.client.HTTPResponse]) -> urllib.request.OpenerDirector:
     """What opens http and https, and nothing else: no file:, no ftp:, no data:."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        _NoRedirects(),
-        urllib.request.HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
+    context = None
     if url.startswith("https:"):
         try:
             context = ssl.create_default_context(cafile=trust.ca_file or None)
@@ -121,7 +179,15 @@ def _opener(url: str, trust: Trust) -> urllib.request.OpenerDirector:
         except OSError as error:  # also what is not PEM
             said = "not in PEM form" if isinstance(error, ssl.SSLError) else error.strerror
             raise SilentError(f"files of certificates or keys cannot be used: {said}") from None
-        opener.add_handler(urllib.request.HTTPSHandler(context=context))
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        _Http(answers, context),
+        urllib.request.HTTPDefaultErrorHandler(),
+        _NoRedirects(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
     return opener
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable
@@ -107,7 +108,8 @@ def _unix_time(found: object, path: str) -> float:
         except (ValueError, OverflowError):
             pass
     elif isinstance(found, int | float) and not isinstance(found, bool):
-        return found / 1000 if found > MILLISECONDS_FROM else float(found)
+        with contextlib.suppress(OverflowError):  # a whole number of hundreds of digits
+            return found / 1000 if found > MILLISECONDS_FROM else float(found)
     raise SilentError(f"expected a time at {path}, got {_kind(found)}")
 
 
