@@ -6,7 +6,7 @@ import argparse
 
 from clusterwatt.cli.ending import FAILED, WRONG_INPUT, Commands, EndError, Parser
 
-PROFILES = ("a100", "h100", "h200", "b200")
+PROFILES = ("a100", "h100", "h200", "b200", "l40s", "t4", "rtx4080")
 LEVELS = ("minimal", "standard", "full")
 LISTEN = "127.0.0.1:10778"
 
@@ -26,7 +26,13 @@ def _add_fleet(commands: Commands) -> None:
     )
     fleet.add_argument("--nodes", metavar="N", type=_number(1, 1_024), default=16, help="nodes; default 16")
     fleet.add_argument("--gpus", metavar="N", type=_number(1, 16), default=8, help="GPUs of each; default 8")
-    fleet.add_argument("--profile", choices=PROFILES, default="h100", help="model of the GPUs; default h100")
+    fleet.add_argument(
+        "--profile",
+        metavar="MODEL,...",
+        type=_profiles,
+        default=("h100",),
+        help=f"models of the GPUs, of the nodes in turn: {', '.join(PROFILES)}; default h100",
+    )
     fleet.add_argument(
         "--seed", metavar="N", type=_number(0, 2**31), default=1, help="another seed, other jobs"
     )
@@ -45,6 +51,14 @@ def _add_fleet(commands: Commands) -> None:
     )
     fleet.add_argument("--level", choices=LEVELS, default="standard", help="profile of the pages")
     fleet.set_defaults(act=_fleet)
+
+
+def _profiles(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in PROFILES:
+            raise argparse.ArgumentTypeError(f"expected {', '.join(PROFILES)}, or several with commas")
+    return names
 
 
 def _number(least: int, most: int) -> type:
@@ -103,7 +117,7 @@ def _fleet(arguments: argparse.Namespace) -> int:
     settings = FleetSettings(
         nodes=arguments.nodes,
         gpus=arguments.gpus,
-        profile=arguments.profile,
+        profiles=arguments.profile,
         seed=arguments.seed,
         every_s=arguments.every or max(1.0, arguments.speed),
         level=arguments.level,

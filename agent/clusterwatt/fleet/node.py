@@ -25,6 +25,7 @@ from clusterwatt.readings.agent import ConfigReload
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu_measured import DriverUp
 from clusterwatt.readings.snapshot import EMPTY, Snapshot
+from clusterwatt.simulate.cards import BLACKWELL
 from clusterwatt.simulate.claims import NodeClaims
 from clusterwatt.simulate.cluster import Cluster, NodeWork
 from clusterwatt.simulate.market import Market
@@ -45,11 +46,14 @@ FEED_WATTS_OF_GPU = 900.0  # of both feeds of the cluster, for each of its GPUs
 
 
 class FleetSettings(msgspec.Struct, frozen=True):
-    """What a fleet is made of. `every_s`: seconds of its own clock between two ticks."""
+    """What a fleet is made of.
+
+    `profiles`: of the nodes in turn. `every_s`: seconds of its own clock between two ticks.
+    """
 
     nodes: int
     gpus: int
-    profile: str
+    profiles: tuple[str, ...]
     seed: int
     every_s: float
     level: str
@@ -77,21 +81,25 @@ class FleetNode:
         self._host: HostInside | None = None
         started_s = clock.wall_s()
         seed = settings.seed * 1_000_003 + number
+        profile = settings.profiles[number % len(settings.profiles)]
         claims = NodeClaims(cluster, number, seed, troubles)
         machine = SimulatedNode(
             cluster, number, clock, started_s=started_s, gpu_watts=self._gpu_watts, troubles=troubles
         )
         self.library = SimulatedLibrary(
-            settings.profile,
+            profile,
             settings.gpus,
             seed,
             clock.wall_s,
             work=NodeWork(cluster, number),
             loaded_s=machine.boot_s + 90.0,
         )
+        for gpu in self.library.gpus:
+            if gpu.card.architecture >= BLACKWELL:
+                gpu.power_profiles = (0,)  # NVML_POWER_PROFILE_MAX_P
         self._binding = another_binding()
         install(self.library, self._binding)
-        config = _config(settings, folder / f"{self.name}.db")
+        config = _config(settings, profile, folder / f"{self.name}.db")
         host_settings = _host_settings(settings, config)
         self.driver = DriverClient(
             host_settings, config.driver, clock, gpus_expected=settings.gpus, make_host=self._make_host
@@ -123,8 +131,6 @@ class FleetNode:
         ]
         if logs:
             parts.append(Part("training", 2.0, lambda now_s: _of_all(logs, now_s)))
-        if number == 0:
-            parts.append(Part("scheduler", 15.0, claims.pending))
         self.pipeline.use([self._source(part, clock, troubles) for part in parts], self.driver)
 
     def tick(self) -> None:
@@ -188,7 +194,7 @@ def _of_all(logs: Sequence[Log], now_s: float) -> Iterator[Reading]:
         yield from log.readings(now_s)
 
 
-def _config(settings: FleetSettings, ledger: Path) -> Config:
+def _config(settings: FleetSettings, profile: str, ledger: Path) -> Config:
     config = Config()
     watts = FEED_WATTS_OF_GPU * settings.nodes * settings.gpus
     return msgspec.structs.replace(
@@ -200,7 +206,7 @@ def _config(settings: FleetSettings, ledger: Path) -> Config:
             power_feed_capacity_watts={feed: watts * ratio * 2 for feed, ratio in FEEDS.items()},
         ),
         driver=Driver(silent_seconds=max(15.0, SILENT_TICKS * settings.every_s), release_file=""),
-        simulate=Simulate(profile=settings.profile, gpus=settings.gpus, seed=settings.seed),  # type: ignore[arg-type]  # checked by the command line
+        simulate=Simulate(profile=profile, gpus=settings.gpus, seed=settings.seed),  # type: ignore[arg-type]  # checked by the command line
         limits=Limits(profile=settings.level),  # type: ignore[arg-type]  # as above
         ledger=Ledger(path=str(ledger), commit_seconds=max(10.0, 2 * settings.every_s), receipts=False),
         meters=Meters(pue=PUE),

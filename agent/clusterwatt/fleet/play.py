@@ -30,7 +30,8 @@ CHANGES: Mapping[str, Act] = {
 }
 FOR_NOBODY: Mapping[str, Act] = {"works_for_nobody": acts.SPINNING, "utilization_latched": acts.LATCHED_FREE}
 EVERYWHERE = ("budget", "feed_capacity")
-RECOVERY_BANKS = 2_560
+ROW_BANKS = 2_560
+DRIVER_NOT_LOADED = 9  # NVML_ERROR_DRIVER_NOT_LOADED
 
 
 class Play:
@@ -68,6 +69,10 @@ class Play:
 
     def prepare(self, node: int, library: SimulatedLibrary) -> None:
         """Tell a driver of the XIDs and losses to come."""
+        for fault in self._scenario.faults:
+            if fault.fault == "driver_down" and self._on(fault, node):
+                from_s, until_s = self._times(fault)
+                library.faults.fail("*", DRIVER_NOT_LOADED, from_s=from_s, until_s=until_s)
         for fault in self._of_gpus(node):
             assert fault.gpu is not None  # `_of_gpus` has seen to it
             from_s, until_s = self._times(fault)
@@ -184,7 +189,7 @@ def _amount(fault: Fault) -> int:
 
 
 def _banks(fault: Fault) -> tuple[int, int, int, int, int]:
-    return (RECOVERY_BANKS - _amount(fault), 0, 0, 0, _amount(fault))
+    return (ROW_BANKS - _amount(fault), 0, 0, 0, _amount(fault))
 
 
 HEALTH: Mapping[str, How] = {

@@ -86,6 +86,7 @@ FAULTS: Mapping[str, Needs] = {
     "maintenance": Needs("node"),
     "collector_fails": Needs("node", ("item",)),
     "unnamed_gpu": Needs("node"),
+    "driver_down": Needs("node"),
     "exporter_dies": Needs("node"),
     "node_vanishes": Needs("node"),
     # money and power

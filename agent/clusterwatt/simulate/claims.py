@@ -14,7 +14,6 @@ from clusterwatt.readings.work import (
     JobPod,
     ProcessOwner,
     Scheduler,
-    SchedulerPending,
 )
 from clusterwatt.simulate.acts import GIB
 from clusterwatt.simulate.cluster import Cluster, JobRun, Lane, pid, scheduler_of, uid
@@ -73,12 +72,6 @@ class NodeClaims:
                 memory_bytes=len(boards) * MEMORY_OF_GPU * lane.kind.memory,
             )
 
-    def pending(self, time_s: float) -> Iterator[Reading]:
-        """The queue, as one node of the cluster tells it: longer by day."""
-        by_day = 8 <= time_s % 86_400.0 / 3_600.0 < 20
-        jobs = 6.0 if by_day else 2.0
-        yield SchedulerPending(scheduler="slurm", partition="gpu", jobs=jobs, gpus=8 * jobs)
-
     def _job(self, job: JobRun) -> Reading:
         kind = job.kind
         pods = bool(kind.controller)
@@ -98,6 +91,7 @@ class NodeClaims:
             k8s_owner=kind.name if pods else "",
             k8s_owner_kind=kind.controller,
             started_s=job.start_s,
+            exempt=kind.exempt,
         )
 
     def _owner(self, job: JobRun) -> str:

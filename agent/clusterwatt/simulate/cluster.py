@@ -2,7 +2,8 @@
 
 Sixteen nodes make a block, and each block has the same lanes with other jobs: a run over four nodes, one that
 hangs in a collective at its end, one with a straggler, a sweep of small jobs, work at night, a job set of two
-pods, services, notebooks, a run that starves for data, a free node. The first half belongs to Slurm, the
+pods, services, notebooks, a run that starves for data, a free node. The first block also has a job each
+minute, so that something always begins and ends. The first half belongs to Slurm, the
 second to Kubernetes.
 """
 
@@ -55,6 +56,7 @@ class Kind(msgspec.Struct, frozen=True):
     tokens: float = 0.0
     parameters: float = 0.0
     array: bool = False
+    exempt: bool = False
     controller: str = ""
 
 
@@ -341,7 +343,10 @@ DIFFUSION = _batch(
 SWEEP = _batch(
     "sweep-lr", "kofi", "research", _long(plans.sweep, (0.4, 1.5), (0.02, 0.3)), array=True, memory=0.5
 )
-NIGHTLY = _batch("nightly-eval", "ci", "platform", lambda chance: plans.by_night(plans.sweep, chance))
+NIGHTLY = _batch(
+    "nightly-eval", "ci", "platform", lambda chance: plans.by_night(plans.sweep, chance), exempt=True
+)
+SMOKE = _batch("smoke-test", "ci", "platform", _long(plans.smoke, (0.014, 0.022), (0.003, 0.006)), memory=0.2)
 JOBSET = _pods(
     "rl-agents",
     "batch",
@@ -400,14 +405,18 @@ NOTEBOOKS = (
 def _lanes(nodes: int, gpus: int, seed: int) -> Iterator[Lane]:
     number = 0
     for first in range(0, nodes, BLOCK):
-        for kind, places, slow in _block(gpus):
+        short: list[Wanted] = [(SMOKE, [(9, (gpus - 1,))], 0)] if first == 0 and gpus > 1 else []
+        for kind, places, slow in [*_block(gpus), *short]:
             here = [(first + node, boards) for node, boards in places if first + node < nodes and boards]
             if here:
                 yield Lane(kind, number, seed, here, slow)
             number += 1
 
 
-def _block(gpus: int) -> Iterator[tuple[Kind, list[tuple[int, tuple[int, ...]]], int]]:
+Wanted = tuple[Kind, list[tuple[int, tuple[int, ...]]], int]
+
+
+def _block(gpus: int) -> Iterator[Wanted]:
     """Kind, boards by node of the block, and which board of the first node may hold up the others."""
     whole = tuple(range(gpus))
     half = gpus // 2

@@ -72,6 +72,11 @@ def sweep(chance: random.Random, start_s: float, end_s: float) -> Iterator[Spell
     yield Spell(end_s - 60.0, acts.EVALUATION)
 
 
+def smoke(chance: random.Random, start_s: float, end_s: float) -> Iterator[Spell]:
+    """A test that lasts a minute."""
+    yield Spell(start_s, acts.SMALL)
+
+
 def idle_notebook(chance: random.Random, start_s: float, end_s: float) -> Iterator[Spell]:
     """A notebook whose user has gone."""
     yield Spell(start_s, acts.HELD)
