@@ -35,9 +35,10 @@ run: $(RUNNABLE) ## Install into .venv and start the agent; without an NVIDIA dr
 check: $(READY) ## Format, lint, types, layers, tests on every Python here, end to end; FULL=1 leaves nothing out
 	@$(BIN)/python -m tests.tools.check $(if $(filter 1,$(FULL)),--full)
 
-docs: $(READY) ## Write what is generated from code: docs/METRICS.md, deploy/clusterwatt.yaml
+docs: $(READY) ## Write what is generated from code: docs/METRICS.md, deploy/clusterwatt.yaml, boards
 	@$(BIN)/clusterwatt metrics --format markdown > docs/METRICS.md
 	@$(BIN)/clusterwatt check-config --print-defaults > deploy/clusterwatt.yaml
+	@$(BIN)/python -m dashboards.build
 
 bench: $(READY) ## Measure CPU, memory, first page and scrape times of the agent
 	@$(BIN)/python -m benchmarks.agent

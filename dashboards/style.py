@@ -40,6 +40,12 @@ NOT_SUPPORTED = "not supported"
 NONE = "none"
 FULL = "Needs the series profile `full` (`limits.profile`)."
 
+# Grafana 12.2 asks for the second where older versions ask for the first.
+HIDDEN = [
+    {"id": "custom.hidden", "value": True},
+    {"id": "custom.hideFrom", "value": {"viz": True, "legend": True, "tooltip": True}},
+]
+
 # Units are named as Grafana names them.
 RATIO, COUNT, WATT, KWH, CELSIUS, BYTES, BYTES_S, BITS_S = (
     *("percentunit", "none", "watt", "kwatth", "celsius", "bytes", "Bps", "bps"),
@@ -260,7 +266,7 @@ def stats(
             "orientation": "vertical",
             "textMode": {"value": "value_and_name", "name": "name"}[text],
             "wideLayout": False,
-            "text": {"titleSize": 13, "valueSize": 22},
+            "text": {"titleSize": 14, "valueSize": 26},
         },
         "fieldConfig": {"defaults": _defaults(queries[0].unit, ((BLUE, None),)), "overrides": overrides},
     }
@@ -345,6 +351,7 @@ def table(
     hidden: Iterable[str] = (),
     absent: str = NOT_SUPPORTED,
     order: Sequence[str] = (),
+    widths: Mapping[str, int] | None = None,
 ) -> Panel:
     """Rows by labels. `keys`: title of the column of each label that is shown, in their order.
 
@@ -375,14 +382,20 @@ def table(
         for name, address in links.items()
         if name in keys.values()
     ]
+    overrides += [
+        {"matcher": {"id": "byName", "options": name}, "properties": [{"id": "custom.width", "value": width}]}
+        for name, width in (widths or {}).items()
+    ]
     if "uuid" in keys.values():  # links need it, people do not
         overrides.append(
             {
                 "matcher": {"id": "byName", "options": "uuid"},
-                "properties": [{"id": "custom.hidden", "value": True}],
+                "properties": HIDDEN,
             }
         )
     defaults = _defaults("none", ((GREY, None),), absent)
+    nobody = {"type": "special", "options": {"match": "empty", "result": {"text": "-", "index": 98}}}
+    defaults["mappings"].insert(0, nobody)
     defaults["custom"] = {
         "align": "auto",
         "cellOptions": {"type": "auto"},
@@ -592,7 +605,7 @@ def _override(
     if colour:
         mode = "shades" if query.many else "fixed"
         properties.append({"id": "color", "value": {"mode": mode, "fixedColor": query.colour or default}})
-        if query.dashed or (dashed and not query.many):
+        if query.dashed or (dashed and not query.many and not query.colour):
             properties.append({"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}})
     elif query.colour:
         properties.append(_fixed(query.colour))
@@ -644,11 +657,23 @@ def _panel_links(address: str) -> tuple[Json, ...]:
 
 # What grafanalib writes for a Grafana before 8, or writes empty.
 NOT_OF_A_PANEL = frozenset(
-    "cacheTimeout editable error height hideTimeOverride minSpan span timeShift repeat repeatDirection maxPerRow".split()
+    [
+        "cacheTimeout",
+        "editable",
+        "error",
+        "height",
+        "hideTimeOverride",
+        "minSpan",
+        "span",
+        "timeShift",
+        "repeat",
+        "repeatDirection",
+        "maxPerRow",
+    ]
 )
-NOT_OF_A_BOARD = frozenset("__inputs gnetId hideControls rows sharedCrosshair style".split())
-NOT_OF_A_VARIABLE = frozenset("useTags tagsQuery tagValuesQuery auto auto_min auto_count".split())
-NOT_OF_A_TARGET = frozenset("intervalFactor metric query step target".split())
+NOT_OF_A_BOARD = frozenset(["__inputs", "gnetId", "hideControls", "rows", "sharedCrosshair", "style"])
+NOT_OF_A_VARIABLE = frozenset(["useTags", "tagsQuery", "tagValuesQuery", "auto", "auto_min", "auto_count"])
+NOT_OF_A_TARGET = frozenset(["intervalFactor", "metric", "query", "step", "target"])
 
 
 @attr.s

@@ -15,14 +15,12 @@ from dashboards.style import (
     ORANGE,
     RATIO,
     SECONDS,
-    SEVERITIES,
     STATES,
     TO_JOB,
     WATT,
     Board,
     Query,
     bad_from,
-    bars,
     cells,
     good_above,
     good_below,
@@ -117,14 +115,14 @@ states = lines(
 )
 jobs = table(
     "Jobs now",
-    "One row a job, on however many nodes. Activity and power are means of five minutes; steps per second come "
+    "One row a job, on however many nodes. Activity, and power as a share of the limit, are means of five minutes; steps per second come "
     "from its training reports. Idle: GPUs held and not used, mean of the last hour.",
-    (18, 8),
+    (17, 8),
     Query(f"max by (job_id, name, user, account) ({JOBS})"),
-    Query("job:clusterwatt_gpus:sum", "GPUs", COUNT),
+    Query("max by (job_id) (job:clusterwatt_gpus:sum)", "GPUs", COUNT),
     Query("max by (job_id) (job:clusterwatt_age:seconds)", "Age", SECONDS, decimals=0),
     Query("max by (job_id) (job:clusterwatt_activity:ratio_rate5m)", "Activity", RATIO, ACTIVITY, decimals=0),
-    Query("job:clusterwatt_power_of_limit:ratio_rate5m", "Power of limit", RATIO, decimals=0),
+    Query("max by (job_id) (job:clusterwatt_power_of_limit:ratio_rate5m)", "Power", RATIO, decimals=0),
     Query(
         "max by (job_id) (deriv(clusterwatt_training_step[15m]))",
         "Steps/s",
@@ -132,7 +130,9 @@ jobs = table(
         absent="no reports",
         decimals=2,
     ),
-    Query("job:clusterwatt_idle_gpus:rate1h", "Idle GPUs", COUNT, good_below(0.5, 2), decimals=1),
+    Query(
+        "max by (job_id) (job:clusterwatt_idle_gpus:rate1h)", "Idle", COUNT, good_below(0.5, 2), decimals=1
+    ),
     Query(
         "time() - max by (job_id) (gpu_job:clusterwatt_held:bool * on (instance, uuid) group_left () "
         "max by (instance, uuid) (clusterwatt_gpu_last_xid_timestamp_seconds))",
@@ -152,19 +152,32 @@ jobs = table(
     links={"Name": TO_JOB},
     sort="GPUs",
     only="GPUs",
+    widths={
+        "Name": 130,
+        "Job": 105,
+        "GPUs": 60,
+        "Age": 80,
+        "Activity": 75,
+        "Power": 70,
+        "Idle": 60,
+        "Alerts": 60,
+    },
 )
-alerts = bars(
+alerts = table(
     "Firing alerts",
-    "Alerts that fire now, by severity. Each is listed on the board Fleet health. Normal: none.",
-    (6, 8),
+    "Alerts that fire now, and how many of each. The board Fleet health has each one. Normal: none.",
+    (7, 8),
     Query(
-        'count by (severity) (ALERTS{alertstate="firing", alertname!="Watchdog"})',
-        "{{severity}}",
+        'count by (severity, alertname) (ALERTS{alertstate="firing", alertname!="Watchdog"})',
+        "How many",
         COUNT,
-        absent=NONE,
     ),
-    colours={f"^{severity}$": colour for severity, colour in SEVERITIES.items()},
-    to=link("fleet"),
+    keys={"severity": "Severity", "alertname": "Alert"},
+    links={"Alert": link("fleet")},
+    sort="Severity",
+    rising=True,
+    absent=NONE,
+    widths={"Severity": 80, "How many": 85},
 )
 wasted = table(
     "Most GPU hours held and not used, in the range",

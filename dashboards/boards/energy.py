@@ -95,7 +95,7 @@ budgets = table(
         absent="no budget",
     ),
     Query(
-        'account:clusterwatt_budget_burn:ratio_rate1h{account=~"$account"}',
+        'max by (account, currency) (account:clusterwatt_budget_burn:ratio_rate1h{account=~"$account"})',
         "1 h",
         COUNT,
         good_below(1.2, 4),
@@ -103,7 +103,7 @@ budgets = table(
         absent="-",
     ),
     Query(
-        'account:clusterwatt_budget_burn:ratio_rate6h{account=~"$account"}',
+        'max by (account, currency) (account:clusterwatt_budget_burn:ratio_rate6h{account=~"$account"})',
         "6 h",
         COUNT,
         good_below(1.2, 4),
@@ -111,7 +111,7 @@ budgets = table(
         absent="-",
     ),
     Query(
-        'account:clusterwatt_budget_burn:ratio_rate1d{account=~"$account"}',
+        'max by (account, currency) (account:clusterwatt_budget_burn:ratio_rate1d{account=~"$account"})',
         "1 d",
         COUNT,
         good_below(1.2, 4),
@@ -147,7 +147,7 @@ top = table(
     Query(
         "sum by (job_id) (increase(clusterwatt_job_energy_joules_total[$__range])) / "
         "(sum by (job_id) (increase(clusterwatt_job_gpu_seconds_total[$__range])) > 0) / 1000",
-        "kWh per GPU hour",
+        "kWh/GPU h",
         COUNT,
         decimals=2,
     ),
@@ -159,10 +159,28 @@ top = table(
     sort="Energy",
     only="Energy",
 )
-nothing = lines(
+nothing = bars(
+    "For nothing: energy and money of idle and free GPUs, in the range",
+    "Energy, and money at the price book's prices, of GPUs that were held and did nothing and of GPUs that nobody "
+    "held.",
+    (10, 8),
+    Query(
+        'sum by (state) (increase(clusterwatt_gpu_state_energy_joules_total{state=~"idle|free"}[$__range])) / 3.6e6',
+        "{{state}}, energy",
+        KWH,
+        decimals=2,
+    ),
+    Query(
+        'sum by (state, currency) (increase(clusterwatt_gpu_state_cost_total{state=~"idle|free"}[$__range]))',
+        "{{state}}, {{currency}}",
+        MONEY,
+    ),
+    colours={"^idle": ORANGE, "^free": GREY},
+)
+by_day = lines(
     "For nothing: energy of idle and of free GPUs, by day",
     "Energy of GPUs that were held and did nothing, and of GPUs that nobody held, in the day before each bar.",
-    (10, 8),
+    (12, 7),
     Query(
         'sum by (state) (increase(clusterwatt_gpu_state_energy_joules_total{state=~"idle|free"}[1d])) / 3.6e6',
         "{{state}}",
@@ -173,7 +191,7 @@ nothing = lines(
     every="1d",
     colours={"^idle$": ORANGE, "^free$": GREY},
 )
-nothing_money = lines(
+by_day_money = lines(
     "For nothing: money of idle and of free GPUs, by day",
     "The same at the price book's prices.",
     (12, 7),
@@ -247,7 +265,7 @@ flops = lines(
 feeds = bars(
     "Feeds: load of their capacity",
     "Power of the nodes on each feed over what it carries, where feeds are configured. Normal: under 80 %.",
-    (12, 6),
+    (12, 7),
     Query(FEED, "{{feed}}", RATIO, good_below(0.8, 0.9)),
     steps=good_below(0.8, 0.9),
     high=1,
@@ -255,7 +273,7 @@ feeds = bars(
 methods = bars(
     "How energy was known, last hour",
     "Share of energy from hardware counters, integrated from power, and estimated.",
-    (12, 6),
+    (12, 4),
     Query(
         f"sum by (method) (rate(clusterwatt_node_energy_joules_total{{{OF_PARTS}}}[1h])) / "
         f"scalar(sum(rate(clusterwatt_node_energy_joules_total{{{OF_PARTS}}}[1h])))",
@@ -287,7 +305,8 @@ BOARD = Board(
     HAS["energy"],
     first=[[now], [by_state, budgets], [top, nothing]],
     folds=[
-        ("Rates and feeds", [[intensity, nothing_money], [rates], [feeds, methods]]),
+        ("For nothing, by day", [[by_day, by_day_money]]),
+        ("Rates and feeds", [[intensity, feeds], [rates, methods]]),
         ("Tokens and FLOP per joule", [[tokens, flops]]),
         ("Trust", [[trust]]),
     ],

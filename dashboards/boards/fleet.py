@@ -57,7 +57,7 @@ hand = table(
     "GPUs for which the driver asks a recovery, that it has lost, whose utilization lies; nodes short of GPUs, in "
     "maintenance, with a clock that is not disciplined, a degraded disk array or a bond with links down.",
     (13, 8),
-    Query(f'max by (instance, gpu, uuid, action) (clusterwatt_gpu_recovery_action{{action!="none"}} == 1)'),
+    Query('max by (instance, gpu, uuid, action) (clusterwatt_gpu_recovery_action{action!="none"} == 1)'),
     Query(f"{GPU} (1 - clusterwatt_gpu_up) > 0", "Lost", COUNT, bad_from(), absent="", texts={"1": "yes"}),
     Query(
         f"{GPU} (clusterwatt_gpu_utilization_suspect) == 1",
@@ -128,7 +128,7 @@ offenders = table(
     "Nodes with the most XIDs in 30 days, and days with a critical alert.",
     (12, 7),
     Query(
-        f"topk(15, sum by (instance) (increase(clusterwatt_gpu_xid_events_total[30d]))) > 0.5",
+        "topk(15, sum by (instance) (increase(clusterwatt_gpu_xid_events_total[30d]))) > 0.5",
         "XIDs",
         COUNT,
         good_below(3, 6),
@@ -408,9 +408,9 @@ BOARD = Board(
     "Fleet health",
     "What is broken, what will break, who comes back, and can the monitor be trusted.",
     HAS["fleet"],
-    first=[[alerts, hand], [xid_days, offenders], [monitor]],
+    first=[[alerts, hand], [codes, offenders], [monitor]],
     folds=[
-        ("Memory wear, heat, codes", [[wear, heat], [codes]]),
+        ("Memory wear, heat, codes", [[wear, heat], [xid_days]]),
         ("Versions", [[drivers, vbios, versions]]),
         ("GPU hours", [[hours, share]]),
         ("Agents", [[trouble], [cpu, memory, collectors], [slowest, series]]),

@@ -174,7 +174,7 @@ throttle = lines(
     "Heat (hw_thermal) and power brake are faults; sw_power_cap is normal at full load.",
     (8, 7),
     Query(
-        f'sum by (reason) (rate(clusterwatt_gpu_throttle_seconds_total{{{GPU}, reason!="idle"}}[$r]))',
+        f'sum by (reason) (rate(clusterwatt_gpu_throttle_seconds_total{{{GPU}, reason=~"hw_.*|sw_.*"}}[$r]))',
         "{{reason}}",
         RATIO,
     ),

@@ -82,7 +82,7 @@ loss = lines(
     "empty: set `training.directories`, or let the run report.",
     (12, 8),
     Query(
-        f"max by (run, split) (clusterwatt_training_loss{{{RUN}}})", "{{split}}, {{run}}", COUNT, decimals=3
+        f"max by (run, split) (clusterwatt_training_loss{{{RUN}}})", "{{split}}, {{run}}", COUNT, decimals=2
     ),
     low=None,
     colours={"^train,": SKY, "^eval,": ORANGE},

@@ -89,8 +89,8 @@ health = stats(
 gpus = table(
     "GPUs",
     "One row a GPU. Activity, tensor cores, power and time held back are means of five minutes. Margin: degrees "
-    "to hardware slowdown. Uncorrected errors since the last reset; XIDs of a day.",
-    (24, 9),
+    "to hardware slowdown. ECC: uncorrected errors since the last reset; XIDs of a day.",
+    (24, 10),
     Query(f"max by (gpu, uuid, job_id, user) (clusterwatt_gpu_allocated{{{NODE}}} > 0)"),
     Query(
         f"{GPU} (rate(clusterwatt_gpu_activity_seconds_total{{{NODE}}}[5m]))",
@@ -139,7 +139,7 @@ gpus = table(
     ),
     Query(
         f'sum by (gpu, uuid) (clusterwatt_gpu_ecc_errors_total{{{NODE}, type="uncorrected", window="volatile"}})',
-        "Uncorrected",
+        "ECC",
         COUNT,
         bad_from(),
     ),
@@ -171,6 +171,7 @@ gpus = table(
     sort="GPU",
     rising=True,
     order=("GPU", "uuid", "Job", "User"),
+    widths={"GPU": 50, "Job": 115, "Clock": 90},
 )
 owners = table(
     "Who holds its GPUs",

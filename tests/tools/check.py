@@ -22,7 +22,7 @@ from tests.tools import apt, pythons
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-SOURCES = ("agent", "tests", "benchmarks")
+SOURCES = ("agent", "tests", "benchmarks", "dashboards")
 PROGRAMS = ("promtool", "prometheus", "amtool", "node_exporter")
 PROGRAMS_FULL = (*PROGRAMS, "chromium", "ip", "slurmctld")
 STEP_TIMEOUT_S = 900

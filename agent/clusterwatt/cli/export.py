@@ -1,4 +1,4 @@
-"""`clusterwatt export rules`: the alert rules with the changes of a site."""
+"""`clusterwatt export`: the alert rules with the changes of a site; boards are in a file of their own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from clusterwatt.cli import export_boards
 from clusterwatt.cli.ending import FAILED, WRONG_INPUT, Commands, EndError, Once
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    export = commands.add_parser("export", help="write the alert rules for Prometheus", allow_abbrev=False)
+    export = commands.add_parser("export", help="write the alert rules for Prometheus, or the boards for Grafana", allow_abbrev=False)
     kinds = export.add_subparsers(dest="what", metavar="WHAT", required=True)
     rules = kinds.add_parser(
         "rules",
@@ -34,6 +35,7 @@ def add(commands: Commands) -> None:
     rules.add_argument("--json", action="store_true", help="print --list as JSON")
     rules.add_argument("--promtool", metavar="PROGRAM", help="promtool, where it is not on PATH")
     rules.set_defaults(act=_rules)
+    export_boards.add(kinds)
 
 
 def _rules(arguments: argparse.Namespace) -> int:
