@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ START_S = 20.0
 END_S = 10.0
 POLL_S = 0.02
 ANSWER_S = 5.0
-AGENT_ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
+AGENT_ADDRESS = re.compile(r"https?://127\.0\.0\.1:\d+")
 
 
 def until(ask: Callable[[], T | None], within_s: float, what: str) -> T:
@@ -50,18 +51,20 @@ def free_port() -> int:
         return port
 
 
-def get(url: str, *, accept: str = "*/*", timeout_s: float = ANSWER_S) -> str:
+def get(
+    url: str, *, accept: str = "*/*", timeout_s: float = ANSWER_S, tls: ssl.SSLContext | None = None
+) -> str:
     """The body of a page."""
     request = urllib.request.Request(url, headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+    with urllib.request.urlopen(request, timeout=timeout_s, context=tls) as answer:
         body: bytes = answer.read()
         return body.decode()
 
 
-def answers(url: str) -> bool:
+def answers(url: str, tls: ssl.SSLContext | None = None) -> bool:
     """Whether somebody answers there with success."""
     try:
-        get(url)
+        get(url, tls=tls)
     except (urllib.error.URLError, OSError):
         return False
     return True
@@ -132,8 +135,11 @@ def wait_for(process: subprocess.Popen[bytes], log: Path, ask: Callable[[], T | 
 
 
 @contextlib.contextmanager
-def agent(folder: Path, *arguments: str) -> Iterator[Server]:
-    """`clusterwatt run` on a free port, with further arguments, once its first page is there."""
+def agent(folder: Path, *arguments: str, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+    """`clusterwatt run` on a free port, with further arguments, once its first page is there.
+
+    `tls`: what to connect with, where it speaks TLS.
+    """
     log = folder / "agent.log"
     variables = {name: text for name, text in os.environ.items() if not name.startswith("CLUSTERWATT_")}
     variables["XDG_STATE_HOME"] = str(folder)
@@ -145,7 +151,7 @@ def agent(folder: Path, *arguments: str) -> Iterator[Server]:
             return found.group() if found else None
 
         url = wait_for(process, log, address, "it said where it listens")
-        wait_for(process, log, lambda: answers(f"{url}/metrics"), "its first page")
+        wait_for(process, log, lambda: answers(f"{url}/readyz", tls), "its first page")
         yield Server(process, url, log)
 
 
@@ -161,12 +167,14 @@ def node_exporter(program: Path, folder: Path, *arguments: str) -> Iterator[Serv
 
 
 @contextlib.contextmanager
-def prometheus(program: Path, folder: Path, targets: Mapping[str, str], every_s: int) -> Iterator[Server]:
-    """A Prometheus that scrapes the targets, given as job and URL."""
+def prometheus(
+    program: Path, folder: Path, targets: Mapping[str, str], every_s: int, options: str = ""
+) -> Iterator[Server]:
+    """A Prometheus that scrapes the targets, given as job and URL; `options`: further lines of each job."""
     log, port = folder / "prometheus.log", free_port()
     config = folder / "prometheus.yml"
     jobs = "".join(
-        f"  - job_name: {job}\n    static_configs: [{{targets: ['{url.removeprefix('http://')}']}}]\n"
+        f"  - job_name: {job}\n    static_configs: [{{targets: ['{url.partition('://')[2]}']}}]\n{options}"
         for job, url in targets.items()
     )
     config.write_text(
