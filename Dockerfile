@@ -1,0 +1,54 @@
+# The agent as a container image, from Debian's packages and the wheels that requirements.lock names by hash.
+#
+# BASE names a tag, which moves. Pin what you build from by the digest that your registry shows for it:
+#   docker build --build-arg BASE=docker.io/library/debian:bookworm-slim@sha256:... .
+# The same BASE, lock file and SOURCE_DATE_EPOCH give the same Python files.
+ARG BASE=docker.io/library/debian:bookworm-slim
+
+FROM ${BASE} AS build
+ARG DEBIAN_FRONTEND=noninteractive
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3 python3-venv ca-certificates \
+ && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY requirements.lock ./
+RUN python3 -m venv --without-pip /opt/clusterwatt \
+ && python3 -m venv /tmp/pip \
+ && /tmp/pip/bin/pip --python /opt/clusterwatt/bin/python install --no-cache-dir --no-compile --no-deps \
+    --only-binary :all: --require-hashes -r requirements.lock
+COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY agent agent
+RUN /tmp/pip/bin/pip --python /opt/clusterwatt/bin/python install --no-cache-dir --no-compile --no-deps . \
+ && /opt/clusterwatt/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/clusterwatt/lib
+
+FROM ${BASE}
+ARG DEBIAN_FRONTEND=noninteractive
+ARG REVISION=""
+LABEL org.opencontainers.image.title="clusterwatt" \
+      org.opencontainers.image.description="Watches a GPU training node: utilisation, energy and cost as Prometheus metrics" \
+      org.opencontainers.image.source="https://github.com/clusterwatt/clusterwatt" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.revision="${REVISION}"
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3 ca-certificates \
+ && rm -rf /var/lib/apt/lists/* \
+ && groupadd --system --gid 10777 clusterwatt \
+ && useradd --system --uid 10777 --gid 10777 --home-dir /var/lib/clusterwatt --shell /usr/sbin/nologin clusterwatt \
+ && install -d -o 10777 -g 10777 /var/lib/clusterwatt /run/clusterwatt
+COPY --from=build /opt/clusterwatt /opt/clusterwatt
+# NVIDIA's container runtime looks at these; elsewhere they mean nothing. Utility is NVML, and no compute.
+ENV PATH="/opt/clusterwatt/bin:${PATH}" \
+    PYTHONDONTWRITEBYTECODE=1 \
+    CLUSTERWATT_REVISION="${REVISION}" \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=utility
+# Root, with what that adds, is for who starts the container to say (docs/KUBERNETES.md).
+USER 10777:10777
+WORKDIR /
+EXPOSE 10777
+STOPSIGNAL SIGTERM
+# From memory: neither the driver nor a disk is asked. With TLS, and on another port, the orchestrator asks.
+HEALTHCHECK --interval=15s --timeout=5s --start-period=20s --retries=4 \
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:10777/healthz', timeout=4)"]
+ENTRYPOINT ["clusterwatt"]
+CMD ["run", "--listen", ":10777"]
