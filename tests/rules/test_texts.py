@@ -66,7 +66,7 @@ def test_what_does_not_exist_is_noticed() -> None:
     ]
 
 
-def annotations() -> dict[tuple[str, str], dict[str, str]]:
+def texts_by_alert() -> dict[tuple[str, str], dict[str, str]]:
     return {
         (name, severity): yaml.safe_load(rule.text)[0]["annotations"]
         for (name, severity), rule in alerts().items()
@@ -75,7 +75,7 @@ def annotations() -> dict[tuple[str, str], dict[str, str]]:
 
 @pytest.mark.parametrize(("name", "severity"), list(alerts()))
 def test_an_alert_says_what_where_and_what_next(name: str, severity: str) -> None:
-    texts = annotations()[name, severity]
+    texts = texts_by_alert()[name, severity]
     assert texts.keys() == {"summary", "description", "runbook_url", "dashboard_url"}
     board = re.search(r"/d/cw-(\w+)", texts["dashboard_url"])
     assert board
@@ -115,7 +115,7 @@ def test_texts_are_those_that_were_read_and_approved(
     for at, ((name, severity), (test, check, _)) in enumerate(firing().items()):
         label = f"{name} {severity}"
         needed = reference.for_alerts([name])
-        texts = annotations()
+        texts = texts_by_alert()
         with_texts = [
             {**rule, "annotations": texts[name, rule["labels"]["severity"]]} if "alert" in rule else rule
             for rule in needed
@@ -203,7 +203,7 @@ def test_no_runbook_is_of_an_alert_that_is_gone_and_the_index_has_all() -> None:
 
 def queries() -> dict[str, str]:
     """What the runbooks tell people to ask Prometheus, by place."""
-    found = {}
+    found: dict[str, str] = {}
     for path in RUNBOOKS.glob("*.md"):
         for block in re.findall(r"```promql\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
             found |= {f"{path.stem} {at}": line for at, line in enumerate(block.splitlines())}

@@ -1,0 +1,138 @@
+"""The example for Alertmanager: it is valid, every alert is heard, and some keep silent beside others."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from clusterwatt.rules.overrides import ROUTES
+from tests.rules.known import alerts
+
+CONFIG = Path(__file__).parents[2] / "deploy/alertmanager/alertmanager.yaml"
+DOCUMENT: dict[str, Any] = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
+
+# Labels that tell one thing of a kind from another, by what an alert is about.
+GPU, JOB, PORT, NODE = {"instance", "uuid"}, {"job_id"}, {"instance", "device", "port"}, {"instance"}
+# What the design of the rules says: source, targets, and the labels that have to agree.
+SILENT_BESIDE = [
+    ("MonitoringBlind", {"ExporterDown"}, set()),
+    ("GpuMissing", {"GpuXidWarning", "GpuThermalSlowdown", "NvlinkDown", "JobStragglerGpu"}, NODE),
+    (
+        "GpuRecoveryActionRequired",
+        {"GpuXidWarning", "GpuThermalSlowdown", "NvlinkDown", "JobStragglerGpu"},
+        GPU,
+    ),
+    ("NvswitchFatalSxid", {"NvlinkDown", "NvlinkErrorsRising"}, NODE),
+    ("TrainingHungInCollective", {"TrainingStalled", "JobLowGpuUtilization", "TrainingThroughputDrop"}, JOB),
+    ("TrainingStalled", {"JobLowGpuUtilization", "TrainingThroughputDrop", "TrainingMetricsStale"}, JOB),
+    ("GpuAllocatedIdleLong", {"GpuAllocatedIdle"}, GPU | JOB),
+    ("BudgetExhausted", {"BudgetBurnFast", "BudgetBurnSlow"}, {"account", "currency"}),
+    ("FabricPortDown", {"FabricPortRateDegraded", "FabricPortErrorsRising", "FabricLinkFlapping"}, PORT),
+    ("GpuThermalSlowdown", {"GpuThermalSlowdown"}, GPU),
+    ("FilesystemFillForecast", {"FilesystemFillForecast"}, {"instance", "mountpoint"}),
+]
+
+
+def receivers(amtool: Path, **labels: str) -> set[str]:
+    done = subprocess.run(
+        [
+            amtool,
+            "config",
+            "routes",
+            "test",
+            f"--config.file={CONFIG}",
+            *(f"{k}={v}" for k, v in labels.items()),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.strip().split(","))
+
+
+def test_amtool_finds_nothing_and_would(amtool: Path, tmp_path: Path) -> None:
+    good = subprocess.run([amtool, "check-config", CONFIG], capture_output=True, text=True, check=False)
+    assert good.returncode == 0, good.stderr
+    bad = tmp_path / "alertmanager.yaml"
+    bad.write_text(CONFIG.read_text().replace("receiver: owners", "receiver: nobody"))
+    assert subprocess.run([amtool, "check-config", bad], capture_output=True, check=False).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "heard_by"),
+    [
+        ("GpuXidCritical", "critical", {"ops-pager"}),
+        ("GpuXidWarning", "warning", {"ops-chat"}),
+        ("GpuUtilizationSuspect", "info", {"ops-chat"}),
+        ("FilesystemAlmostFull", "critical", {"ops-pager"}),
+        ("FilesystemFillForecast", "warning", {"ops-chat"}),
+        ("GpuAllocatedIdle", "warning", {"owners"}),
+        ("TrainingLossNonFinite", "critical", {"owners"}),
+        ("GpuAllocatedIdleLong", "critical", {"owners", "ops-pager"}),
+        ("TrainingThroughputDrop", "warning", {"owners", "ops-chat"}),
+        ("BudgetExhausted", "critical", {"finance"}),
+        ("FeedPowerNearLimit", "critical", {"facility"}),
+        ("Watchdog", "none", {"deadman"}),
+    ],
+)
+def test_who_hears_of_an_alert(name: str, severity: str, heard_by: set[str], amtool: Path) -> None:
+    route = alerts()[name, severity].route
+    assert receivers(amtool, alertname=name, severity=severity, route=route) == heard_by
+
+
+def test_every_route_and_every_kind_of_receiver_is_there() -> None:
+    assert {rule.route for rule in alerts().values()} == set(ROUTES)
+    routed = set(re.findall(r'route=~?"([^"]+)"', CONFIG.read_text()))
+    assert {part for text in routed for part in text.split("|")} == set(ROUTES)
+    kinds = {kind for receiver in DOCUMENT["receivers"] for kind in receiver if kind != "name"}
+    assert kinds == {"slack_configs", "email_configs", "pagerduty_configs", "webhook_configs"}
+
+
+def test_secrets_are_read_from_files() -> None:
+    text = CONFIG.read_text(encoding="utf-8")
+    secret = re.compile(r"^\s*-?\s*\w*(?:password|token|key|secret|api_url|credentials)\w*:", re.M)
+    assert not [line for line in secret.findall(text) if "_file" not in line]
+    assert len(re.findall(r"_file: /etc/alertmanager/secrets/", text)) >= 6
+
+
+def silenced() -> list[tuple[str, set[str], set[str]]]:
+    """The inhibitions as they are configured."""
+    found = []
+    for rule in DOCUMENT["inhibit_rules"]:
+        source = re.search(r'alertname="(\w+)"', rule["source_matchers"][0])
+        target = re.search(r'alertname=~?"([\w|]+)"', rule["target_matchers"][0])
+        assert source
+        assert target
+        found.append((source[1], set(target[1].split("|")), set(rule.get("equal", ()))))
+    return found
+
+
+def test_what_keeps_silent_beside_what() -> None:
+    def key(entry: tuple[str, set[str], set[str]]) -> str:
+        return f"{entry[0]} {sorted(entry[1])}"
+
+    assert sorted(silenced(), key=key) == sorted(SILENT_BESIDE, key=key)
+    names = {name for name, _ in alerts()}
+    for source, targets, _ in silenced():
+        assert {source, *targets} <= names
+    for name, severities in _two_severities().items():
+        assert severities == {"warning", "critical"}
+        assert name in {source for source, targets, _ in silenced() if source in targets}
+
+
+def test_a_node_that_cannot_be_read_is_silenced_only_when_all_are() -> None:
+    assert [
+        source for source, targets, _ in silenced() if targets & {"ExporterDown", "ExporterVanished"}
+    ] == ["MonitoringBlind"]
+
+
+def _two_severities() -> dict[str, set[str]]:
+    by_name: dict[str, set[str]] = {}
+    for name, severity in alerts():
+        by_name.setdefault(name, set()).add(severity)
+    return {name: severities for name, severities in by_name.items() if len(severities) > 1}
