@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any, ParamSpec
 
 from clusterwatt.fleet.node import FleetSettings
 from clusterwatt.fleet.run import Fleet
 from clusterwatt.fleet.scenario import CALM, Scenario
 from tests.clocks import FakeClock
+
+P = ParamSpec("P")
 
 NOON_S = 1_700_050_000.0
 
@@ -36,3 +42,13 @@ class Ticking:
         for node in self.fleet.nodes:
             await node.site.stop()
         self.fleet.stop()
+
+
+def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test that is a coroutine, in a loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run

@@ -137,7 +137,7 @@ def _cells(texts: Sequence[str]) -> str:
 
 async def _to_folder(request: web.Request) -> web.Response:
     """The page of a node lies in its folder: without the slash its files would not be found."""
-    raise web.HTTPMovedPermanently(f"{request.path}/")
+    return web.Response(status=308, headers={"Location": f"{request.path}/"})
 
 
 PAGE = """<!doctype html>

@@ -320,7 +320,7 @@ PRETRAIN = _batch(
     "ada",
     "language",
     _long(plans.pretraining, (20, 40), (0.1, 0.4)),
-    tokens=16_384.0,
+    tokens=2_048.0,
     parameters=7e10,
     memory=0.9,
 )
@@ -329,7 +329,7 @@ FINETUNE = _batch(
     "lin",
     "language",
     _long(plans.hanging, (5, 9), (0.3, 1)),
-    tokens=32_768.0,
+    tokens=12_288.0,
     parameters=1.3e10,
 )
 DIFFUSION = _batch(
@@ -337,7 +337,7 @@ DIFFUSION = _batch(
     "mira",
     "vision",
     _long(plans.straggling, (8, 14), (0.3, 1)),
-    tokens=24_576.0,
+    tokens=65_536.0,
     parameters=2.6e9,
 )
 SWEEP = _batch(
@@ -354,7 +354,7 @@ JOBSET = _pods(
     "noor",
     "research",
     _long(plans.pretraining, (10, 20), (0.2, 1)),
-    tokens=8_192.0,
+    tokens=16_384.0,
     parameters=8e9,
 )
 STARVED = _pods(
@@ -364,7 +364,7 @@ STARVED = _pods(
     "tomo",
     "vision",
     _long(plans.starving, (6, 12), (0.2, 0.8)),
-    tokens=2_048.0,
+    tokens=131_072.0,
     parameters=4e8,
     memory=0.6,
 )
@@ -428,7 +428,7 @@ def _block(gpus: int) -> Iterator[Wanted]:
     yield NIGHTLY, [(9, whole[:half])], 0
     yield JOBSET, [(10, whole), (11, whole)], 0
     yield SERVICES[0], [(12, whole[:half])], 0
-    yield SERVICES[1], [(12, whole[half : gpus - 1]), (13, whole[half:])], 0
+    yield SERVICES[1], [(12, whole[half : gpus - 1]), (13, whole[max(half, 2) :])], 0
     yield NOTEBOOKS[0], [(13, whole[:1])], 0
     yield NOTEBOOKS[1], [(13, whole[1:2])], 0
     yield STARVED, [(14, whole)], 0

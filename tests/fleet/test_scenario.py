@@ -1,0 +1,222 @@
+"""Scenarios: mistakes are told with their place; each rule has a firing and a near miss; faults show."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from clusterwatt.config.problems import ConfigError
+from clusterwatt.fleet import scenario
+from clusterwatt.fleet.scenario import Fault, Scenario
+from clusterwatt.readings.agent import CollectorState
+from clusterwatt.readings.gpu import GpuEccErrors, GpuNvlinkLink, GpuThrottle
+from clusterwatt.readings.gpu_measured import DriverDown, DriverUp, GpuDown, GpuXid
+from clusterwatt.readings.host import BlockedProcesses, ClockSync, NodeMaintenance
+from clusterwatt.readings.network import RdmaPort
+from clusterwatt.readings.storage import Filesystem, FilesystemProbe
+from clusterwatt.readings.training import TrainingNonfinite, TrainingProgress
+from clusterwatt.readings.work import AccountMonth
+from clusterwatt.simulate.cluster import Cluster
+from clusterwatt.simulate.market import BUDGETS
+from tests.fleet.fleets import Ticking, looped, settings
+from tests.machines import REPOSITORY
+
+RULES = REPOSITORY / "agent" / "clusterwatt" / "rules" / "shipped"
+GROUPS = [*(RULES / "loaded").glob("*.yaml"), *(RULES / "off").glob("*.yaml")]
+JOBS = {lane.kind.name for lane in Cluster(16, 8, 1).lanes}
+# Fires always; and what no simulated node can bring about.
+WITHOUT_FAULTS = {"Watchdog", "AttributionGap"}
+
+
+def load(text: str) -> Scenario:
+    return scenario.load(text, nodes=16, gpus=8, jobs=JOBS, accounts=BUDGETS)
+
+
+def played(*faults: Fault) -> Scenario:
+    return Scenario(faults=faults)
+
+
+def test_shipped_scenarios_are_right() -> None:
+    assert len(scenario.names()) >= 10
+    for name in scenario.names():
+        assert load(name).faults, name
+
+
+def test_every_rule_has_a_firing_and_a_near_miss() -> None:
+    rules = {name for file in GROUPS for name in re.findall(r"alert: (\w+)", file.read_text())}
+    assert len(rules) > 40
+    faults = [fault for name in scenario.names() for fault in load(name).faults if fault.rule]
+    assert {fault.rule for fault in faults} <= rules
+    for near_miss in (False, True):
+        shown = {fault.rule for fault in faults if fault.near_miss is near_miss}
+        assert rules - shown == WITHOUT_FAULTS, f"near miss: {near_miss}"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "fault: xidd, node: node-0001, gpu: 0",
+            'bad.yaml:2:4: faults[0].fault: "xidd" is unknown; did you mean xid?',
+        ),
+        ("fault: xid, node: node-0001, gpu: 0", "code is missing: xid needs it"),
+        ("fault: xid, node: node-0017, gpu: 0, code: 79", "expected node-0001 to node-0016"),
+        ("fault: xid, node: node-0001, gpu: 8, code: 79", "faults[0].gpu: expected a GPU from 0 to 7"),
+        (
+            "fault: xid, node: node-0001, gpu: 0, code: 79, at: 5",
+            "expected a length of time as 90s, 5m or 1h30m",
+        ),
+        ("fault: hang, job: nobody", "expected a job of the cluster: chat, "),
+        ("fault: hang, jobs: chat", "bad.yaml:2:17: faults[0].jobs: unknown; did you mean job?"),
+        ("fault: port_down, item: mlx5_0", "node is missing: port_down needs it"),
+    ],
+)
+def test_mistakes_are_told_with_their_place(
+    line: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text(f"faults:\n- {{{line}}}\n")
+    with pytest.raises(ConfigError) as raised:
+        load("bad.yaml")
+    assert expected in str(raised.value)
+    assert str(raised.value).startswith("bad.yaml:2:")
+
+
+def test_a_file_that_is_not_there_lists_those_that_are() -> None:
+    with pytest.raises(ConfigError, match="no such file; shipped scenarios: everything, fabric, "):
+        load("nothing.yaml")
+
+
+@looped
+async def test_faults_of_gpus_show(tmp_path: Path) -> None:
+    faults = played(
+        Fault("xid", "3s", node="node-0001", gpu=0, code=79),
+        Fault("gpu_lost", "3s", "20s", node="node-0001", gpu=1),
+        Fault("uncorrected_ecc", "3s", node="node-0001", gpu=2, amount=2),
+        Fault("nvlink_down", "3s", node="node-0001", gpu=3, amount=2),
+        Fault("throttled", "3s", node="node-0001", gpu=4, amount=0.5),
+    )
+    ticking = Ticking(settings(1), tmp_path, faults)
+    node = ticking.fleet.nodes[0]
+    await ticking.tick(12)
+    snapshot = node.snapshot
+    assert [(xid.gpu, xid.xid) for xid in snapshot.of(GpuXid)] == [("0", "79")]
+    assert [(down.gpu, down.reason) for down in snapshot.of(GpuDown)] == [("1", "lost")]
+    errors = {
+        e.gpu: e.errors
+        for e in snapshot.of(GpuEccErrors)
+        if (e.type, e.window, e.location) == ("uncorrected", "volatile", "dram")
+    }
+    assert errors["2"] == 2
+    assert errors["0"] == 0
+    held = {t.gpu: t.throttle_seconds for t in snapshot.of(GpuThrottle) if t.reason == "hw_thermal"}
+    assert held["4"] == pytest.approx(0.5 * 8, abs=0.6)
+    assert held["5"] == 0
+    await ticking.tick(30)
+    links = [link.up for link in node.snapshot.of(GpuNvlinkLink) if link.gpu == "3"]
+    assert links.count(0.0) == 2
+    assert not node.snapshot.of(GpuDown)
+    assert node.gpus_visible == 8
+    await ticking.close()
+
+
+@looped
+async def test_faults_of_nodes_show_and_end(tmp_path: Path) -> None:
+    faults = played(
+        Fault("port_down", "2s", "20s", "node-0001", item="mlx5_3"),
+        Fault("mount_hangs", "2s", "20s", "node-0001"),
+        Fault("clock_unsynchronized", "2s", "20s", "node-0001"),
+        Fault("maintenance", "2s", "20s", "node-0001"),
+        Fault("collector_fails", "2s", "20s", "node-0001", item="hwmon"),
+        Fault("disk_fills", "2s", "20s", "node-0001", item="/scratch", amount=0.97),
+        Fault("budget", "2s", "20s", account="vision", amount=0.5),
+    )
+    ticking = Ticking(settings(1), tmp_path, faults)
+    node = ticking.fleet.nodes[0]
+    await ticking.tick()
+    usual = {m.account: m.budget for m in node.snapshot.of(AccountMonth) if m.budget}
+    await ticking.tick(20)
+    snapshot = node.snapshot
+    assert [port.device for port in snapshot.of(RdmaPort) if port.up == 0] == ["mlx5_3"]
+    probes = {probe.mountpoint: probe.last_probe_timestamp_seconds for probe in snapshot.of(FilesystemProbe)}
+    assert probes["/checkpoints"] == ticking.fleet.nodes[0].snapshot.wall_s - 18
+    assert snapshot.of(BlockedProcesses)[0].oldest_age_seconds > 10
+    assert snapshot.of(ClockSync)[0].synchronized == 0
+    assert snapshot.of(NodeMaintenance)[0].maintenance == 1
+    assert {state.collector for state in snapshot.of(CollectorState) if not state.up} == {"hwmon"}
+    cut = {m.account: m.budget for m in snapshot.of(AccountMonth) if m.budget}
+    assert cut["vision"] == usual["vision"] / 2
+    assert cut["language"] == usual["language"]
+    await ticking.tick(30)
+    snapshot = node.snapshot
+    scratch = next(fs for fs in snapshot.of(Filesystem) if fs.mountpoint == "/scratch")
+    assert (scratch.available_bytes or 0) / (scratch.size_bytes or 1) < 0.05
+    assert all(port.up for port in snapshot.of(RdmaPort))
+    assert snapshot.of(NodeMaintenance)[0].maintenance == 0
+    await ticking.close()
+
+
+@looped
+async def test_a_run_that_hangs_keeps_its_gpus_busy_at_low_power_and_makes_no_step(tmp_path: Path) -> None:
+    ticking = Ticking(settings(4), tmp_path, played(Fault("hang", job="pretrain-70b", at="20s", lasts="60s")))
+    await ticking.tick(25)
+    node = ticking.fleet.nodes[0]
+    before = node.snapshot.of(TrainingProgress)[0]
+    await ticking.tick(20)
+    hung = node.snapshot.of(TrainingProgress)[0]
+    assert hung.step == before.step
+    assert hung.last_event_timestamp_seconds == before.last_event_timestamp_seconds
+    for other in ticking.fleet.nodes:
+        for gpu in other.library.gpus:
+            assert gpu.power_w(ticking.clock.wall_s()) < 0.3 * gpu.power_limit_w
+            assert gpu.signals.busy.at(ticking.clock.wall_s()) == 1.0
+    await ticking.tick(60)
+    assert (node.snapshot.of(TrainingProgress)[0].step or 0) > (hung.step or 0)
+    await ticking.close()
+
+
+@looped
+async def test_a_straggler_slows_all_and_only_it_is_hot(tmp_path: Path) -> None:
+    ticking = Ticking(settings(4), tmp_path, played(Fault("straggler", job="pretrain-70b", at="60s")))
+    await ticking.tick(3)
+    node = ticking.fleet.nodes[0]
+    usual_s = node.snapshot.of(TrainingProgress)[0].step_duration_seconds
+    await ticking.tick(4, step_s=60.0)
+    slow_s = node.snapshot.of(TrainingProgress)[0].step_duration_seconds
+    assert usual_s is not None
+    assert slow_s is not None
+    assert slow_s > 1.25 * usual_s
+    now_s = ticking.clock.wall_s()
+    clocks = {
+        (n.name, gpu.board): gpu.clocks(now_s).sm for n in ticking.fleet.nodes for gpu in n.library.gpus
+    }
+    assert [place for place, clock in clocks.items() if clock < 1_500] == [("node-0001", 0)]
+    assert node.library.gpus[0].temperature_c(now_s) > node.library.gpus[1].temperature_c(now_s) + 5
+    await ticking.close()
+
+
+@looped
+async def test_a_loss_that_is_not_finite_is_counted_and_not_shown(tmp_path: Path) -> None:
+    ticking = Ticking(settings(4), tmp_path, played(Fault("loss_not_finite", job="pretrain-70b", at="5s")))
+    await ticking.tick(3)
+    node = ticking.fleet.nodes[0]
+    assert {n.nonfinite for n in node.snapshot.of(TrainingNonfinite)} == {0.0}
+    await ticking.tick(20)
+    assert all(n.nonfinite > 3 for n in node.snapshot.of(TrainingNonfinite))
+    assert node.snapshot.of(TrainingProgress)[0].gradient_norm is None
+    await ticking.close()
+
+
+@looped
+async def test_a_driver_that_goes_down_comes_back(tmp_path: Path) -> None:
+    ticking = Ticking(
+        settings(1), tmp_path, played(Fault("driver_down", node="node-0001", at="3s", lasts="10s"))
+    )
+    node = ticking.fleet.nodes[0]
+    await ticking.tick(10)
+    assert [down.reason for down in node.snapshot.of(DriverDown)] == ["not_loaded"]
+    await ticking.tick(30)
+    assert node.snapshot.of(DriverUp)[0].gpus_visible == 8
+    await ticking.close()
