@@ -9,16 +9,19 @@ FROM ${BASE} AS build
 ARG DEBIAN_FRONTEND=noninteractive
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-venv ca-certificates \
- && rm -rf /var/lib/apt/lists/*
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/*
 WORKDIR /src
-COPY requirements.lock ./
+COPY requirements.lock requirements-build.lock ./
+# The packaging tools stay in a folder of their own, which the image does not get.
+ENV PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 PIP_NO_DEPS=1 PIP_ONLY_BINARY=:all: PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python3 -m venv --without-pip /opt/clusterwatt \
- && python3 -m venv /tmp/pip \
- && /tmp/pip/bin/pip --python /opt/clusterwatt/bin/python install --no-cache-dir --no-compile --no-deps \
-    --only-binary :all: --require-hashes -r requirements.lock
+ && python3 -m venv /tmp/tools \
+ && /tmp/tools/bin/pip install --require-hashes -r requirements-build.lock \
+ && /tmp/tools/bin/pip --python /opt/clusterwatt/bin/python install --require-hashes -r requirements.lock
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY agent agent
-RUN /tmp/pip/bin/pip --python /opt/clusterwatt/bin/python install --no-cache-dir --no-compile --no-deps . \
+RUN PIP_ONLY_BINARY= /tmp/tools/bin/pip wheel --no-build-isolation --wheel-dir /tmp/wheels . \
+ && /tmp/tools/bin/pip --python /opt/clusterwatt/bin/python install /tmp/wheels/clusterwatt-*.whl \
  && /opt/clusterwatt/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/clusterwatt/lib
 
 FROM ${BASE}
@@ -31,14 +34,17 @@ LABEL org.opencontainers.image.title="clusterwatt" \
       org.opencontainers.image.revision="${REVISION}"
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 ca-certificates \
- && rm -rf /var/lib/apt/lists/* \
- && groupadd --system --gid 10777 clusterwatt \
- && useradd --system --uid 10777 --gid 10777 --home-dir /var/lib/clusterwatt --shell /usr/sbin/nologin clusterwatt \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* \
+ && groupadd --gid 10777 clusterwatt \
+ && useradd --no-log-init --no-create-home --uid 10777 --gid 10777 --home-dir /var/lib/clusterwatt \
+    --shell /usr/sbin/nologin clusterwatt \
  && install -d -o 10777 -g 10777 /var/lib/clusterwatt /run/clusterwatt
 COPY --from=build /opt/clusterwatt /opt/clusterwatt
 # NVIDIA's container runtime looks at these; elsewhere they mean nothing. Utility is NVML, and no compute.
 ENV PATH="/opt/clusterwatt/bin:${PATH}" \
     PYTHONDONTWRITEBYTECODE=1 \
+    XDG_STATE_HOME=/var/lib \
+    XDG_RUNTIME_DIR=/run \
     CLUSTERWATT_REVISION="${REVISION}" \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=utility

@@ -1,7 +1,7 @@
 """Helm, compiled by Go from its module, which the module proxy serves; below `.cache/go`.
 
-Debian has no package of it, and its own download is of no use where only registries are reached. The first time
-takes minutes, later ones nothing.
+Debian has no package of it, and some machines reach registries only. The first time takes minutes, later ones
+nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def fetch() -> Path:
 
 
 def template(chart: Path, *settings: str, version: str = "1.34", release: str = "clusterwatt") -> str:
-    """What the chart renders with `--set` of each setting. Raises Unavailable, ValueError with Helm's complaint."""
+    """What the chart renders with `--set` of each setting. Raises Unavailable; ValueError: Helm refuses."""
     sets = [argument for setting in settings for argument in ("--set", setting)]
     command = [str(fetch()), "template", release, str(chart), "--namespace", "clusterwatt"]
     done = subprocess.run(

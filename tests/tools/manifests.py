@@ -10,7 +10,9 @@ from tests.tools import helm
 
 KUBERNETES = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 CHART, FOLDER = KUBERNETES / "chart", KUBERNETES / "manifests"
-HEADER = "# Rendered from deploy/kubernetes/chart: change the chart, then `python -m tests.tools.manifests`.\n"
+HEADER = (
+    "# Rendered from deploy/kubernetes/chart: change the chart, then `python -m tests.tools.manifests`.\n"
+)
 OPERATOR = ("podMonitor.enabled=true", "networkPolicy.enabled=true")
 SOURCE = re.compile(r"^---\n# Source: clusterwatt/templates/(\S+)\.yaml\n", re.MULTILINE)
 # Helm is not what manages an object that kubectl has applied.

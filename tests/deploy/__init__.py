@@ -1,0 +1,1 @@
+"""What is deployed: unit files, charts, images."""

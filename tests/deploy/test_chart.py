@@ -1,0 +1,178 @@
+"""The chart, rendered by Helm: every variant, against the schemas of three versions of Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.objects import above_baseline, agent, mounts, objects, only, pod
+from tests.tools import apt, helm, manifests
+
+VERSIONS = ("1.29", "1.33", "1.36")
+EVERYTHING = (
+    *("podMonitor.enabled=true", "prometheusRule.enabled=true", "dashboards.enabled=true"),
+    *("networkPolicy.enabled=true", "networkPolicy.egress=true", "service.enabled=true", "gpu.mig=true"),
+)
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "defaults": (),
+    "everything": EVERYTHING,
+    "privileged": ("security.profile=privileged", "gpu.runtimeClassName="),
+    "non-root": ("security.profile=nonRoot",),
+    "host network and TLS": ("hostNetwork=true", "web.existingSecret=clusterwatt-web", "web.scheme=https"),
+    "service monitor": ("service.enabled=true", "serviceMonitor.enabled=true"),
+    "nothing kept": ("host.state=", "rbac.create=false", "serviceAccount.create=false"),
+}
+
+pytestmark = pytest.mark.full  # Helm is compiled, and the schemas are a large package
+
+
+@pytest.fixture(scope="module")
+def rendered() -> dict[str, str]:
+    """What each variant renders to; made once."""
+    try:
+        return {name: helm.template(manifests.CHART, *settings) for name, settings in VARIANTS.items()}
+    except apt.Unavailable as unavailable:
+        pytest.skip(f"no Helm: {unavailable}")
+
+
+def test_helm_has_nothing_against_it(rendered: dict[str, str]) -> None:
+    done = subprocess.run(
+        [helm.fetch(), "lint", "--strict", manifests.CHART], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_variant_is_valid_in_three_versions_of_kubernetes(
+    rendered: dict[str, str], version: str
+) -> None:
+    validate = pytest.importorskip("kubernetes_validate")
+    for name, text in rendered.items():
+        for each in objects(text):
+            if each["apiVersion"].startswith("monitoring.coreos.com/"):
+                continue  # kinds of Prometheus' operator: their schemas are in no package
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    validate.validate(each, version, strict=True)
+                except validate.ValidationError as error:
+                    pytest.fail(f"{name}: {each['kind']} {each['metadata']['name']}: {error.message}")
+
+
+def test_the_manifests_are_what_the_chart_renders(rendered: dict[str, str]) -> None:
+    expected = manifests.rendered()
+    for path, text in expected.items():
+        assert (manifests.FOLDER / path).read_text() == text, f"{path}: python -m tests.tools.manifests"
+    written = {
+        str(path.relative_to(manifests.FOLDER))
+        for path in manifests.FOLDER.rglob("*.yaml")
+        if path.read_text().startswith(manifests.HEADER)
+    }
+    assert written == set(expected)
+
+
+@pytest.mark.parametrize("folder", ["base", "operator"])
+def test_kustomize_takes_them(folder: str) -> None:
+    beside = Path(sys.executable).with_name("kubectl")
+    kubectl = beside if beside.exists() else shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl")
+    command = [kubectl, "kustomize", manifests.FOLDER / folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kinds = {each["kind"] for each in objects(done.stdout)}
+    assert kinds >= {"Namespace", "DaemonSet", "ConfigMap", "ClusterRole", "ClusterRoleBinding"}
+    assert ("PodMonitor" in kinds) == (folder == "operator")
+
+
+def test_each_profile_asks_for_what_it_says(rendered: dict[str, str]) -> None:
+    """The host's files and process ids are needed by all: no profile is below the level `privileged`."""
+    host = {"hostPID", "hostPath"}
+    assert set(above_baseline(rendered["non-root"])) == host
+    assert set(above_baseline(rendered["privileged"])) == {*host, "privileged"}
+    two = {"capability SYS_PTRACE", "capability DAC_READ_SEARCH"}
+    assert set(above_baseline(rendered["defaults"])) == host | two
+    assert set(above_baseline(rendered["everything"])) == host | two | {"capability SYS_ADMIN"}
+    for text in rendered.values():
+        assert agent(text)["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_without_root_there_is_no_capability_and_no_socket_of_the_kubelet(rendered: dict[str, str]) -> None:
+    security = agent(rendered["non-root"])["securityContext"]
+    assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 10777)
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert "/var/lib/kubelet/pod-resources" not in mounts(rendered["non-root"])
+    _, volume = mounts(rendered["non-root"])["/var/lib/clusterwatt"]
+    assert volume["hostPath"]["type"] == "Directory"  # one that the kubelet makes would be root's
+
+
+def test_with_tls_probes_and_prometheus_speak_it(rendered: dict[str, str]) -> None:
+    text = rendered["host network and TLS"]
+    assert agent(text)["livenessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    named = {each["name"]: each.get("value") for each in agent(text)["env"]}
+    assert named["CLUSTERWATT_HTTP__WEB_CONFIG_FILE"] == "/etc/clusterwatt-web/web.yaml"
+    assert mounts(text)["/etc/clusterwatt-web"][0]["readOnly"] is True
+    assert pod(text)["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+
+def test_the_rules_come_through_helm_as_they_are(rendered: dict[str, str]) -> None:
+    """Both have templates in double braces: Helm must not take those of the alerts for its own."""
+    folder = manifests.KUBERNETES.parent / "prometheus" / "rules"
+    of_files = {path.stem: yaml.safe_load(path.read_text()) for path in folder.glob("*.yaml")}
+    found = {
+        each["metadata"]["name"].removeprefix("clusterwatt-"): each["spec"]
+        for each in objects(rendered["everything"])
+        if each["kind"] == "PrometheusRule"
+    }
+    assert found == of_files
+
+
+def test_each_board_is_a_configmap_that_the_api_takes(rendered: dict[str, str]) -> None:
+    maps = [
+        each
+        for each in objects(rendered["everything"])
+        if each["kind"] == "ConfigMap" and each["metadata"]["labels"].get("grafana_dashboard") == "1"
+    ]
+    boards = sorted((manifests.KUBERNETES.parents[1] / "dashboards" / "json").glob("*.json"))
+    assert len(maps) == len(boards) > 0
+    for each in maps:
+        ((_, text),) = each["data"].items()
+        assert len(text) < 1 << 20
+        assert json.loads(text)["title"]
+
+
+def test_what_contradicts_itself_is_refused(rendered: dict[str, str]) -> None:
+    for settings, complaint in (
+        (("gpu.mgi=true",), "mgi"),
+        (("image.digest=latest",), "image.digest"),
+        (("gpu.mig=true", "security.profile=nonRoot"), "SYS_ADMIN"),
+        (("podMonitor.enabled=true", "service.enabled=true", "serviceMonitor.enabled=true"), "twice"),
+        (("serviceMonitor.enabled=true",), "service.enabled"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            helm.template(manifests.CHART, *settings)
+
+
+def test_every_value_is_in_the_schema() -> None:
+    values = yaml.safe_load((manifests.CHART / "values.yaml").read_text())
+    schema = json.loads((manifests.CHART / "values.schema.json").read_text())
+    assert set(values) == set(schema["properties"]) - {"global"}
+    free = {"config", "files", "resources", "affinity", "nodeSelector", "updateStrategy"}
+    for name, value in values.items():
+        if isinstance(value, dict) and name not in free and "properties" in schema["properties"][name]:
+            known: dict[str, Any] = schema["properties"][name]["properties"]
+            assert set(value) <= set(known), name
+
+
+def test_another_release_has_names_of_its_own(rendered: dict[str, str]) -> None:
+    text = helm.template(manifests.CHART, release="blue")
+    assert only(text, "DaemonSet")["metadata"]["name"] == "blue-clusterwatt"
+    assert only(text, "ClusterRoleBinding")["roleRef"]["name"] == "blue-clusterwatt"
