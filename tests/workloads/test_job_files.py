@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterwatt.readings.base import Failure
-from clusterwatt.workloads.job_files import DEVICE, JobFile, JobFiles, parse
+from clusterwatt.workloads.job_files import DEVICE, MAX_FILES, JobFile, JobFiles, parse
 from clusterwatt.workloads.slurm_job import RANGE, UUID, numbered
 
 GPU = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
@@ -68,6 +68,19 @@ def test_what_cannot_be_read_is_as_it_was(folder: Path, monkeypatch: pytest.Monk
 
 def test_no_folder_no_jobs(tmp_path: Path) -> None:
     assert jobs(JobFiles(f"{tmp_path}/none")) == ([], [])
+
+
+def test_of_too_many_files_those_of_the_newest_jobs_count_and_it_is_told(tmp_path: Path) -> None:
+    for number in range(9_000, 9_000 + MAX_FILES):
+        (tmp_path / f"slurm-{number}.a").write_text(f"job_id={number}\n")
+    files = JobFiles(str(tmp_path))
+    assert len(jobs(files)[0]) == MAX_FILES
+    assert jobs(files)[1] == []
+    (tmp_path / "slurm-10999.a").write_text("job_id=10999\n")
+    found, reasons = jobs(files)
+    assert "10999" in found
+    assert "9000" not in found
+    assert (len(found), reasons) == (MAX_FILES, ["limit"])
 
 
 def test_a_file_that_goes_while_it_is_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,12 @@ def test_without_the_drivers_files_the_numbers_are_kept(tmp_path: Path) -> None:
     assert host.job().gpus == ("minor:0", "minor:1")
 
 
+def test_a_job_may_hold_every_instance_of_a_node(host: Host) -> None:
+    instances = tuple(f"MIG-{number:08}-1111-2222-3333-444444444444" for number in range(56))
+    host.run("prolog", CUDA_VISIBLE_DEVICES=",".join(instances))
+    assert host.job().gpus == instances
+
+
 def test_a_jobs_name_adds_no_line(host: Host) -> None:
     host.run("prolog", SLURM_JOB_NAME="a\nuser=root\r\x0bgpus=GPU-x\n\n" + "é" * 600, SLURM_JOB_USER="ada")
     job = host.job()

@@ -18,7 +18,9 @@ from clusterwatt.sysfs import FLAGS, NOT_OFFERED, raise_unless_not_offered
 
 MAX_BYTES = 16_384
 MAX_FILES = 1024
-NAME = re.compile(r"slurm-[0-9]+(?:\..*)?")  # what follows the point is the name of one of several slurmd
+NAME = re.compile(
+    r"slurm-[0-9]{1,20}(?:\..*)?"
+)  # what follows the point is the name of one of several slurmd
 # What attribution takes for a device; anything else in a job's file is not passed on.
 DEVICE = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,80}|(?:minor|index):[0-9]{1,4}")
 
@@ -61,7 +63,13 @@ class JobFiles:
             self._read = kept
             yield from (job for _, job in kept.values())
             return
-        for name in names:
+        if len(names) > MAX_FILES:
+            detail = (
+                f"{len(names)} files of jobs, of which the {MAX_FILES} with the highest numbers are read: "
+                "install deploy/slurm/epilog, which removes them, and remove what was left behind"
+            )
+            yield Failure(item=self._directory, reason="limit", detail=detail)
+        for name in sorted(names, key=_number)[-MAX_FILES:]:
             path = f"{self._directory}/{name}"
             try:
                 self._look(name, path, kept.get(name))
@@ -77,7 +85,7 @@ class JobFiles:
     def _names(self) -> list[str]:
         try:
             with os.scandir(self._directory) as entries:
-                return sorted(entry.name for entry in entries if NAME.fullmatch(entry.name))[:MAX_FILES]
+                return [entry.name for entry in entries if NAME.fullmatch(entry.name)]
         except OSError as error:
             raise_unless_not_offered(error, self._directory)
             return []
@@ -94,6 +102,11 @@ class JobFiles:
                 return  # its job ended between listing and reading
             raise
         self._read[name] = kept
+
+
+def _number(name: str) -> tuple[int, str]:
+    """By this the files of newer jobs come later."""
+    return int(name.removeprefix("slurm-").partition(".")[0]), name
 
 
 def parse(text: str, written_s: float) -> JobFile:
