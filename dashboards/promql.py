@@ -6,12 +6,13 @@ import re
 
 # A series of ours, a recorded one, or one that Prometheus makes itself.
 SERIES = re.compile(
-    r"(?<![\w:$\"])(?:(?:[a-z_]+:)?clusterwatt_\w+(?::\w+)?|ALERTS|up(?=\{)|scrape_duration_seconds)(?![\w\"])(?P<open>\{)?"
+    r"(?<![\w:$\"])(?:(?:[a-z_]+:)?clusterwatt_\w+(?::\w+)?|ALERTS|up(?=\{)|scrape_duration_seconds)(?![\w\":])(?!\{cluster=~)(?P<open>\{)?"
 )
 OF_JOB = 'and on (instance, uuid) clusterwatt_gpu_allocated{job_id="$job_id"} > 0'
 ON_NODES = 'and on (instance) clusterwatt_gpu_allocated{job_id="$job_id"} > 0'
 SHORT = {"$ofjob": OF_JOB, "$onnodes": ON_NODES, "$r": "$__rate_interval"}
 CLUSTER = 'cluster=~"$cluster"'
+SELECTOR = re.compile(r"\{[^}]*\}(?:\[[^\]]*\])?")
 
 
 def expand(expression: str) -> str:
@@ -22,6 +23,16 @@ def expand(expression: str) -> str:
     for short, text in SHORT.items():
         expression = re.sub(rf"{re.escape(short)}(?!\w)", text.replace("\\", r"\\"), expression)
     return SERIES.sub(_of_cluster, expression)
+
+
+def worst(count: int, labels: str, expression: str, *, lowest: bool = False) -> str:
+    """The series of an expression that are highest, or lowest, at the end of the range.
+
+    `topk` alone chooses anew at each step, and a few at a time become many lines.
+    """
+    written = expand(expression)
+    at_the_end = SELECTOR.sub(lambda found: f"{found.group()} @ end()", written)
+    return f"({written}) and on ({labels}) {'bottomk' if lowest else 'topk'}({count}, {at_the_end})"
 
 
 def _of_cluster(found: re.Match[str]) -> str:

@@ -376,7 +376,7 @@ def table(
     transformations.append(
         {"id": "organize", "options": {"excludeByName": hide, "renameByName": names, "indexByName": index}}
     )
-    overrides = [_column(query, links.get(query.name, "")) for query in queries if query.name]
+    overrides = [_column(query, links.get(query.name, ""), absent) for query in queries if query.name]
     overrides += [
         {"matcher": {"id": "byName", "options": name}, "properties": [_linked(address)]}
         for name, address in links.items()
@@ -581,12 +581,12 @@ def _defaults(unit: str, steps: Steps, absent: str = NOT_SUPPORTED) -> Json:
     }
 
 
-def _mappings(query: Query) -> list[Json]:
+def _mappings(query: Query, absent: str = NOT_SUPPORTED) -> list[Json]:
     words = [
         {"type": "value", "options": {value: {"text": word, "index": place}}}
         for place, (value, word) in enumerate(query.texts.items())
     ]
-    return [*words, _absent(query.absent or NOT_SUPPORTED)]
+    return [*words, _absent(query.absent or absent)]
 
 
 def _override(
@@ -616,9 +616,9 @@ def _override(
     return {"matcher": {"id": "byFrameRefID", "options": letter}, "properties": properties}
 
 
-def _column(query: Query, address: str) -> Json:
+def _column(query: Query, address: str, absent: str) -> Json:
     properties: list[Json] = [{"id": name, "value": value} for name, value in _unit(query.unit).items()]
-    properties.append({"id": "mappings", "value": _mappings(query)})
+    properties.append({"id": "mappings", "value": _mappings(query, absent)})
     if query.decimals is not None:
         properties.append({"id": "decimals", "value": query.decimals})
     if query.steps:

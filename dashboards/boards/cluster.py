@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dashboards import events
 from dashboards.style import (
-    BLUE,
     BYTES_S,
     COUNT,
-    FULL,
     HAS,
     HOURS,
     MONEY,
@@ -39,7 +37,7 @@ POWER_SHARE = (
 )
 # One choice for the whole range, so that rows neither come nor go.
 QUIETEST = (
-    "bottomk(24, avg by (instance) (avg_over_time(gpu:clusterwatt_power_watts:rate5m[$__range] @ end())))"
+    "bottomk(16, avg by (instance) (avg_over_time(gpu:clusterwatt_power_watts:rate5m[$__range] @ end())))"
 )
 FEEDS = (
     "max(sum by (feed) (clusterwatt_node_power_feed_ratio * on (instance) group_left () "
@@ -96,10 +94,10 @@ power = stats(
     to=link("energy"),
 )
 quiet = cells(
-    "Power of the GPUs, share of their limit, the 24 nodes that draw least",
+    "Power of the GPUs, share of their limit, the 16 nodes that draw least",
     "Mean power of a node's GPUs over their power limit; one row a node. Pale: they draw little. A pale row in "
     "a busy cluster is a node that is free, idle or hung. Grey or no cell: no reading.",
-    (14, 6),
+    (14, 8),
     Query(f"{POWER_SHARE} and on (instance) {QUIETEST}", "{{instance}}", RATIO),
     to=link("node", instance=label("instance")),
 )
@@ -107,7 +105,7 @@ states = lines(
     "GPUs over time",
     "GPUs by state: active, idle (held and doing nothing), free (no job holds them); missing: expected and not "
     "there. From the seconds that the bill is made of, so the sum is the number of GPUs.",
-    (10, 6),
+    (10, 8),
     Query("state:clusterwatt_gpus:rate5m", "{{state}}", COUNT),
     Query(f"{TOTAL} - sum(clusterwatt_gpus_visible)", "missing", COUNT),
     stacked=True,
@@ -154,8 +152,8 @@ jobs = table(
     only="GPUs",
     widths={
         "Name": 130,
-        "Job": 105,
-        "GPUs": 60,
+        "Job": 120,
+        "GPUs": 75,
         "Age": 80,
         "Activity": 75,
         "Power": 70,
@@ -247,26 +245,6 @@ fabric = stats(
     ),
     to=link("fabric"),
 )
-queue = lines(
-    "Queue (profile full)",
-    f"What waits in the scheduler: GPUs and jobs by partition. {FULL}",
-    (24, 6),
-    Query(
-        "sum by (partition) (clusterwatt_scheduler_pending_gpus)",
-        "GPUs, {{partition}}",
-        COUNT,
-        many=True,
-        colour=BLUE,
-    ),
-    Query(
-        "sum by (partition) (clusterwatt_scheduler_pending_jobs)",
-        "jobs, {{partition}}",
-        COUNT,
-        many=True,
-        colour=ORANGE,
-    ),
-)
-
 BOARD = Board(
     "cluster",
     "Cluster",
@@ -275,7 +253,7 @@ BOARD = Board(
     first=[[gpus, activity, idle, power], [quiet, states], [jobs, alerts]],
     folds=[
         ("Waste and good use in the range", [[wasted, best]]),
-        ("Fabric, storage, queue", [[fabric], [queue]]),
+        ("Fabric and storage", [[fabric]]),
     ],
     annotations=[events.EVERYWHERE, events.DRIVER],
 )

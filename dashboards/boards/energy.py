@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dashboards.promql import worst
 from dashboards.style import (
     COUNT,
     GRAMS,
@@ -243,7 +244,7 @@ tokens = lines(
     "Tokens of a run over the energy of its job. Higher is better; compare runs of the same model.",
     (12, 7),
     Query(
-        "topk(10, max by (run) (run:clusterwatt_tokens_per_joule:ratio))",
+        worst(8, "run", "max by (run) (run:clusterwatt_tokens_per_joule:ratio)"),
         "{{run}}",
         COUNT,
         many=True,
@@ -255,7 +256,12 @@ flops = lines(
     "Tokens per joule times the model's FLOP per token.",
     (12, 7),
     Query(
-        "topk(10, run:clusterwatt_tokens_per_joule:ratio * on (job_id, run) max by (job_id, run) (clusterwatt_training_flops_per_token))",
+        worst(
+            8,
+            "run",
+            "max by (run) (run:clusterwatt_tokens_per_joule:ratio * on (job_id, run) "
+            "max by (job_id, run) (clusterwatt_training_flops_per_token))",
+        ),
         "{{run}}",
         "short",
         many=True,

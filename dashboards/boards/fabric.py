@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboards import events
+from dashboards.promql import worst
 from dashboards.style import (
     BITS_S,
     BLUE,
@@ -37,6 +38,12 @@ SHARE = (
     f"clusterwatt_rdma_port_up{{{NODES}}} * clusterwatt_rdma_link_rate_bytes_per_second / "
     f"clusterwatt_rdma_link_rate_expected_bytes_per_second {EXPECTED}"
 )
+# Of the whole range, so that a port that was down for a moment is among them.
+WORST_SHARE = (
+    f"min_over_time(clusterwatt_rdma_port_up{{{NODES}}}[$__range] @ end()) * "
+    f"clusterwatt_rdma_link_rate_bytes_per_second{{{NODES}}} @ end() / "
+    f"clusterwatt_rdma_link_rate_expected_bytes_per_second{{{NODES}}} @ end()"
+)
 LINE_RATE = f"rate(clusterwatt_rdma_transmit_bytes_total{{{NODES}}}[$r]) / clusterwatt_rdma_link_rate_bytes_per_second"
 BALANCED = f"(rate(clusterwatt_rdma_transmit_bytes_total{{{NODES}}}[10m]) {EXPECTED})"
 WORST = "symbol|retransmit|local_link_integrity|buffer_overrun|transmit_discard|timeout"
@@ -66,18 +73,18 @@ ports = stats(
     ),
 )
 grid = cells(
-    "Rails: rate of the link, share of the expected, the 32 lowest",
+    "Rails: rate of the link, share of the expected, the 16 lowest",
     "One row a port, 1 as expected, 0 down; no cell: not expected to be up. Normal: all blue.",
     (14, 8),
     Query(
-        f"{SHARE} and on (instance, device, port) bottomk(32, avg_over_time(clusterwatt_rdma_port_up{{{NODES}}}[$__range] @ end()))",
+        f"{SHARE} and on (instance, device, port) bottomk(16, {WORST_SHARE})",
         "{{instance}} {{device}}/{{port}}",
         RATIO,
         ((VERMILION, None), (ORANGE, 0.01), (BLUE, 0.99)),
     ),
     to=link("node", instance=label("instance")),
 )
-worst = table(
+faults = table(
     "Flaps and errors",
     "Ports that went down in twelve hours, and the ports with the most errors in ten minutes.",
     (10, 8),
@@ -90,8 +97,8 @@ worst = table(
         decimals=0,
     ),
     Query(
-        "topk(10, sum by (instance, device, port) (rate("
-        f'clusterwatt_rdma_errors_total{{{NODES}, error=~"{WORST}"}}[10m])))',
+        "topk(20, sum by (instance, device, port) (rate("
+        f'clusterwatt_rdma_errors_total{{{NODES}, error=~"{WORST}"}}[10m]))) > 0',
         "Errors/s",
         COUNT,
         good_below(1, 100),
@@ -99,7 +106,8 @@ worst = table(
     ),
     keys={"instance": "Node", "device": "Device", "port": "Port"},
     links={"Node": TO_NODE},
-    sort="Errors/s",
+    sort="Went down",
+    absent=NONE,
 )
 traffic = lines(
     "Traffic",
@@ -122,7 +130,12 @@ balance = lines(
     "The weakest expected port of a node over its median port, while there is traffic. Below 0.7: look at it.",
     (12, 7),
     Query(
-        f"bottomk(5, min by (instance) {BALANCED} / (quantile by (instance) (0.5, {BALANCED}) > 1e6))",
+        worst(
+            5,
+            "instance",
+            f"min by (instance) {BALANCED} / (quantile by (instance) (0.5, {BALANCED}) > 1e6)",
+            lowest=True,
+        ),
         "{{instance}}",
         RATIO,
         many=True,
@@ -144,7 +157,11 @@ pause = lines(
     f"Share of time that a port was told to wait (PFC). {FULL}",
     (12, 7),
     Query(
-        f"topk(5, sum by (instance, device) (rate(clusterwatt_network_pause_seconds_total{{{NODES}}}[$r])))",
+        worst(
+            5,
+            "instance, device",
+            f"sum by (instance, device) (rate(clusterwatt_network_pause_seconds_total{{{NODES}}}[$r]))",
+        ),
         "{{instance}} {{device}}",
         RATIO,
         many=True,
@@ -156,14 +173,22 @@ lost = lines(
     "Received with errors or dropped, over packets received. Above 1 %: a bad cable, or a full queue.",
     (12, 7),
     Query(
-        f"topk(5, rate(clusterwatt_network_receive_errors_total{{{NODES}}}[$r]) / (rate(clusterwatt_network_receive_packets_total[$r]) > 0))",
+        worst(
+            5,
+            "instance, device",
+            f"rate(clusterwatt_network_receive_errors_total{{{NODES}}}[$r]) / (rate(clusterwatt_network_receive_packets_total[$r]) > 0)",
+        ),
         "errors, {{instance}} {{device}}",
         RATIO,
         many=True,
         colour=VERMILION,
     ),
     Query(
-        f"topk(5, rate(clusterwatt_network_receive_drops_total{{{NODES}}}[$r]) / (rate(clusterwatt_network_receive_packets_total[$r]) > 0))",
+        worst(
+            5,
+            "instance, device",
+            f"rate(clusterwatt_network_receive_drops_total{{{NODES}}}[$r]) / (rate(clusterwatt_network_receive_packets_total[$r]) > 0)",
+        ),
         "drops, {{instance}} {{device}}",
         RATIO,
         many=True,
@@ -171,11 +196,13 @@ lost = lines(
     ),
 )
 carrier = lines(
-    "Ethernet: changes of carrier in an hour, the ten worst",
+    "Ethernet: changes of carrier in an hour, the worst",
     "How often a link came or went. Normal: none.",
     (12, 7),
     Query(
-        f"topk(10, increase(clusterwatt_network_carrier_changes_total{{{NODES}}}[1h])) > 0.5",
+        worst(
+            8, "instance, device", f"increase(clusterwatt_network_carrier_changes_total{{{NODES}}}[1h]) > 0.5"
+        ),
         "{{instance}} {{device}}",
         COUNT,
         many=True,
@@ -183,11 +210,15 @@ carrier = lines(
     ),
 )
 nvlink = lines(
-    "NVLink by node, the ten busiest",
+    "NVLink by node, the busiest",
     "Bytes per second that the node's GPUs send each other.",
     (12, 7),
     Query(
-        f"topk(10, sum by (instance) (rate(clusterwatt_gpu_nvlink_transmit_bytes_total{{{NODES}}}[$r])))",
+        worst(
+            8,
+            "instance",
+            f"sum by (instance) (rate(clusterwatt_gpu_nvlink_transmit_bytes_total{{{NODES}}}[$r]))",
+        ),
         "{{instance}}",
         BYTES_S,
         many=True,
@@ -213,7 +244,7 @@ short = table(
 domains = table(
     "NVLink domains",
     "GPUs by clique and chassis: those of one clique reach each other by NVLink, over nodes too.",
-    (8, 7),
+    (12, 7),
     Query(
         f"count by (cluster_uuid, clique, chassis) (clusterwatt_gpu_fabric_info{{{NODES}}})", "GPUs", COUNT
     ),
@@ -233,26 +264,16 @@ unregistered = table(
     links={"Node": TO_NODE},
     absent=NONE,
 )
-imex = table(
-    "IMEX not ready (profile full)",
-    f"Nodes whose memory is not shared with their clique. {FULL}",
-    (8, 7),
-    Query(f"max by (instance) (clusterwatt_imex_ready{{{NODES}}} == 0)", ""),
-    keys={"instance": "Node"},
-    links={"Node": TO_NODE},
-    absent=NONE,
-)
-
 BOARD = Board(
     "fabric",
     "Fabric",
     "Is a rail down, slow or flapping, who is congested, is traffic balanced.",
     HAS["fabric"],
-    first=[[ports], [grid, worst], [traffic, congestion]],
+    first=[[ports], [grid, faults], [traffic, congestion]],
     folds=[
         ("Balance and errors", [[balance, errors]]),
         ("Ethernet", [[lost, carrier], [pause]]),
-        ("NVLink", [[nvlink, short], [domains, unregistered, imex]]),
+        ("NVLink", [[nvlink, short], [domains, unregistered]]),
     ],
     annotations=[events.LINK_DOWN, events.MAINTENANCE],
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dashboards import events
+from dashboards.promql import worst
 from dashboards.style import (
     BYTES,
     COUNT,
-    FULL,
     GREEN,
     GREY,
     HAS,
@@ -58,7 +58,7 @@ hand = table(
     "maintenance, with a clock that is not disciplined, a degraded disk array or a bond with links down.",
     (13, 8),
     Query('max by (instance, gpu, uuid, action) (clusterwatt_gpu_recovery_action{action!="none"} == 1)'),
-    Query(f"{GPU} (1 - clusterwatt_gpu_up) > 0", "Lost", COUNT, bad_from(), absent="", texts={"1": "yes"}),
+    Query(f"{GPU} (1 - clusterwatt_gpu_up) > 0", "Lost", COUNT, bad_from(), texts={"1": "yes"}),
     Query(
         f"{GPU} (clusterwatt_gpu_utilization_suspect) == 1",
         "Lies",
@@ -144,6 +144,7 @@ offenders = table(
     keys={"instance": "Node"},
     links={"Node": TO_NODE},
     sort="XIDs",
+    absent=NONE,
 )
 monitor = stats(
     "The monitor itself",
@@ -349,11 +350,11 @@ trouble = table(
     absent="-",
 )
 cpu = lines(
-    "Cost of the agents: CPU, the ten highest",
+    "Cost of the agents: CPU, the highest",
     "CPUs that agent and driver host use. Normal: a few hundredths.",
     (8, 7),
     Query(
-        "topk(10, sum by (instance) (rate(clusterwatt_agent_cpu_seconds_total[$r])))",
+        worst(8, "instance", "sum by (instance) (rate(clusterwatt_agent_cpu_seconds_total[$r]))"),
         "{{instance}}",
         RATIO,
         many=True,
@@ -361,11 +362,11 @@ cpu = lines(
     ),
 )
 memory = lines(
-    "Cost of the agents: memory, the ten highest",
+    "Cost of the agents: memory, the highest",
     "Resident memory of agent and driver host.",
     (8, 7),
     Query(
-        "topk(10, sum by (instance) (clusterwatt_agent_memory_bytes))",
+        worst(8, "instance", "sum by (instance) (clusterwatt_agent_memory_bytes)"),
         "{{instance}}",
         BYTES,
         many=True,
@@ -373,27 +374,19 @@ memory = lines(
     ),
 )
 collectors = lines(
-    "Time of a collection, the ten slowest collectors",
+    "Time of a collection, the slowest collectors",
     "Mean of the slowest node.",
     (8, 7),
     Query(
-        "topk(10, max by (collector) (rate(clusterwatt_collector_duration_seconds_sum[$r]) / (rate(clusterwatt_collector_duration_seconds_count[$r]) > 0)))",
+        worst(
+            8,
+            "collector",
+            "max by (collector) (rate(clusterwatt_collector_duration_seconds_sum[$r]) / (rate(clusterwatt_collector_duration_seconds_count[$r]) > 0))",
+        ),
         "{{collector}}",
         SECONDS,
         many=True,
         colour=GREEN,
-    ),
-)
-slowest = lines(
-    "Time of a collection, 99 of 100 are faster (profile full)",
-    f"From the histogram of each collector. {FULL}",
-    (12, 7),
-    Query(
-        "topk(10, histogram_quantile(0.99, sum by (collector, le) (rate(clusterwatt_collector_duration_seconds_bucket[$r]))))",
-        "{{collector}}",
-        SECONDS,
-        many=True,
-        colour=SKY,
     ),
 )
 series = lines(
@@ -413,7 +406,7 @@ BOARD = Board(
         ("Memory wear, heat, codes", [[wear, heat], [xid_days]]),
         ("Versions", [[drivers, vbios, versions]]),
         ("GPU hours", [[hours, share]]),
-        ("Agents", [[trouble], [cpu, memory, collectors], [slowest, series]]),
+        ("Agents", [[trouble], [cpu, memory, collectors], [series]]),
     ],
     annotations=[events.EVERYWHERE, events.DRIVER],
     since="now-7d",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboards import events
+from dashboards.promql import worst
 from dashboards.style import (
     BLUE,
     BYTES_S,
@@ -168,7 +169,7 @@ scalars = lines(
         colour=SKY,
     ),
     Query(
-        f"topk(10, max by (run, tag) (clusterwatt_training_scalar{{{RUN}}}))",
+        worst(8, "run, tag", f"max by (run, tag) (clusterwatt_training_scalar{{{RUN}}})"),
         "{{tag}}",
         COUNT,
         many=True,
@@ -180,7 +181,7 @@ scalars = lines(
 def _from_median(each: str) -> str:
     return (
         f"avg by (instance, gpu) ({each}) / scalar(quantile(0.5, {each})) - 1 and on (instance, gpu) "
-        f"bottomk(20, avg by (instance, gpu) (avg_over_time({each}[$__range] @ end())))"
+        f"bottomk(16, avg by (instance, gpu) (avg_over_time({each}[$__range] @ end())))"
     )
 
 
@@ -188,7 +189,7 @@ DISTANCE = ((VERMILION, None), (ORANGE, -0.15), (BLUE, -0.05))
 TO_RANK = link("node", instance=label("instance"))
 ranks = [
     cells(
-        f"{title}, distance from the job's median, the 20 lowest GPUs",
+        f"{title}, distance from the job's median, the 16 lowest",
         f"{about} One row a GPU. Orange: 5 % below the job's median, vermilion: 15 %. One such row is a straggler.",
         (8, 8),
         Query(_from_median(each), "{{instance}} {{gpu}}", RATIO, DISTANCE),

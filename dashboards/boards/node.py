@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboards import events
+from dashboards.promql import worst
 from dashboards.style import (
     BLUE,
     BYTES,
@@ -176,7 +177,7 @@ gpus = table(
 owners = table(
     "Who holds its GPUs",
     "Jobs on the node, with the GPUs that they hold (a share of a shared GPU counts as such).",
-    (8, 7),
+    (8, 6),
     Query(f"sum by (job_id, user) (clusterwatt_gpu_allocated{{{NODE}}})", "GPUs", COUNT),
     keys={"job_id": "Job", "user": "User"},
     links={"Job": TO_JOB},
@@ -185,7 +186,7 @@ owners = table(
 activity = lines(
     "Activity by GPU",
     "Share of time the GPU's SMs work, from the counter that the bill is made of.",
-    (8, 7),
+    (8, 6),
     Query(
         f"rate(clusterwatt_gpu_activity_seconds_total{{{NODE}}}[$r])", "{{gpu}}", RATIO, many=True, colour=SKY
     ),
@@ -194,7 +195,7 @@ activity = lines(
 power = lines(
     "Power by GPU",
     "Mean power from the energy counter of each GPU.",
-    (8, 7),
+    (8, 6),
     Query(
         f'sum by (gpu) (rate(clusterwatt_gpu_energy_joules_total{{{NODE}, scope="gpu"}}[$r]))',
         "{{gpu}}",
@@ -238,7 +239,7 @@ inlet = lines(
     f"Sensors of the board. {FULL}",
     (8, 7),
     Query(
-        f"topk(10, clusterwatt_node_temperature_celsius{{{NODE}}})",
+        worst(8, "sensor", f"max by (sensor) (clusterwatt_node_temperature_celsius{{{NODE}}})"),
         "{{sensor}}",
         CELSIUS,
         many=True,

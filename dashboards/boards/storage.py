@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboards import events
+from dashboards.promql import worst
 from dashboards.style import (
     BLUE,
     BYTES_S,
@@ -89,24 +90,30 @@ blocked = table(
     absent=NONE,
 )
 latency = lines(
-    "Mounts: time of the probe, the ten slowest",
-    "How long a mount takes to answer. Normal: milliseconds.",
+    "Mounts: time to answer, on the slowest node",
+    "How long a mount takes to answer a probe, on the node where it is slowest. Normal: milliseconds.",
     (12, 6),
     Query(
-        f"topk(10, clusterwatt_filesystem_probe_duration_seconds{{{NODES}}})",
-        "{{instance}} {{mountpoint}}",
+        worst(
+            8, "mountpoint", f"max by (mountpoint) (clusterwatt_filesystem_probe_duration_seconds{{{NODES}}})"
+        ),
+        "{{mountpoint}}",
         SECONDS,
         many=True,
         colour=SKY,
     ),
 )
 answered = lines(
-    "Mounts: since the last answer, the ten longest",
+    "Mounts: since the last answer, on the slowest node",
     "Grows while a mount hangs. Vermilion line: two minutes.",
     (12, 6),
     Query(
-        f"topk(10, time() - clusterwatt_filesystem_last_probe_timestamp_seconds{{{NODES}}})",
-        "{{instance}} {{mountpoint}}",
+        worst(
+            8,
+            "mountpoint",
+            f"time() - min by (mountpoint) (clusterwatt_filesystem_last_probe_timestamp_seconds{{{NODES}}})",
+        ),
+        "{{mountpoint}}",
         SECONDS,
         many=True,
         colour=ORANGE,
@@ -117,7 +124,7 @@ starved = table(
     "Jobs that may wait for data: low activity, high CPU wait",
     "Activity of the job's GPUs beside the share of CPU time that waits for storage on the worst of its nodes. "
     "Low activity with high wait: look at the data loader.",
-    (12, 7),
+    (12, 6),
     Query(
         "max by (job_id) (job:clusterwatt_activity:ratio_rate5m)",
         "Activity",
@@ -139,7 +146,7 @@ starved = table(
 mounts = lines(
     "Read and written by shared mount",
     "Bytes per second of NFS and Lustre clients over all nodes.",
-    (12, 7),
+    (12, 6),
     Query(
         f"sum by (mountpoint) (rate(clusterwatt_nfs_read_bytes_total{{{NODES}}}[$r]) or rate(clusterwatt_lustre_read_bytes_total{{{NODES}}}[$r]))",
         "{{mountpoint}} read",
@@ -190,11 +197,15 @@ retransmissions = lines(
     ),
 )
 write_time = lines(
-    "Local disks: time of a write, the ten slowest",
+    "Local disks: time of a write, the slowest",
     "Mean time of a write while there are writes. Orange line: 0.1 s.",
     (8, 7),
     Query(
-        f"topk(10, rate(clusterwatt_disk_write_seconds_total{{{NODES}}}[$r]) / (rate(clusterwatt_disk_writes_completed_total[$r]) > 0))",
+        worst(
+            8,
+            "instance, device",
+            f"rate(clusterwatt_disk_write_seconds_total{{{NODES}}}[$r]) / (rate(clusterwatt_disk_writes_completed_total[$r]) > 0)",
+        ),
         "{{instance}} {{device}}",
         SECONDS,
         many=True,
@@ -203,11 +214,11 @@ write_time = lines(
     limits=((BLUE, None), (ORANGE, 0.1)),
 )
 depth = lines(
-    "Local disks: depth of the queue, the ten deepest",
+    "Local disks: depth of the queue, the deepest",
     "Requests that wait or are served, mean. Orange line: 10.",
     (8, 7),
     Query(
-        f"topk(10, rate(clusterwatt_disk_queue_seconds_total{{{NODES}}}[$r]))",
+        worst(8, "instance, device", f"rate(clusterwatt_disk_queue_seconds_total{{{NODES}}}[$r])"),
         "{{instance}} {{device}}",
         COUNT,
         many=True,
@@ -263,9 +274,9 @@ BOARD = Board(
     "Storage",
     "Will it fill, does it answer, do GPUs wait for data.",
     HAS["storage"],
-    first=[[space, blocked], [latency, answered], [starved]],
+    first=[[space, blocked], [latency, answered], [starved, mounts]],
     folds=[
-        ("Shared mounts", [[mounts, operations], [retransmissions]]),
+        ("Shared mounts", [[operations, retransmissions]]),
         ("Local disks", [[write_time, depth, wear]]),
         ("Checkpoints", [[checkpoints, in_checkpoint]]),
     ],

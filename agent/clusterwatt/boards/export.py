@@ -21,8 +21,9 @@ PROVIDER = "provider.yaml"
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What a site chooses. `folder`: in Grafana. `source`: uid of the data source that is chosen at first,
-    empty: Grafana's default. `refresh`: as `30s`, `off`: not by itself, empty: as shipped.
+    """What a site chooses; empty: as shipped.
+
+    `folder`: in Grafana. `source`: uid of the data source that is chosen at first. `refresh`: `30s`, `off`.
     """
 
     folder: str = "clusterwatt"

@@ -12,7 +12,9 @@ from clusterwatt.cli.ending import FAILED, WRONG_INPUT, Commands, EndError, Once
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    export = commands.add_parser("export", help="write the alert rules for Prometheus, or the boards for Grafana", allow_abbrev=False)
+    export = commands.add_parser(
+        "export", help="write rules for Prometheus or boards for Grafana", allow_abbrev=False
+    )
     kinds = export.add_subparsers(dest="what", metavar="WHAT", required=True)
     rules = kinds.add_parser(
         "rules",
