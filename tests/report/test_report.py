@@ -162,6 +162,8 @@ def test_what_cannot_be_reported_is_one_line(ledger: Path, tmp_path: Path) -> No
         commands.usage(Source(ledger), PERIOD[1], PERIOD[0], "job", "table", clock)
     with pytest.raises(ReportError, match=r"does not know 1: did you mean slurm/1\?"):
         commands.job(Source(ledger), "1", "receipt", PERIOD, Data(), clock)
+    with pytest.raises(ReportError, match="does not know : `clusterwatt jobs`"):
+        commands.job(Source(ledger), "", "receipt", PERIOD, Data(), clock)
 
 
 def test_a_period_without_jobs_is_empty_and_right(ledger: Path) -> None:

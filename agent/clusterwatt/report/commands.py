@@ -82,7 +82,7 @@ def job(source: Source, job_id: str, form: str, period: tuple[float, float], dat
                 data = Data(tokens, data.flops_per_token or flops, data.precision)
         else:
             with reader(source.ledger) as books:
-                row = books.job(job_id)
+                row = books.job(job_id) if job_id else None  # without an id is what nobody holds
                 if row is None:
                     raise ReportError(_unknown(job_id, [known.key for known in books.jobs(limit=1_000)]))
     if row is None:
@@ -102,7 +102,7 @@ def _of_job(source: Source, row: UsageRow, form: str, data: Data) -> str:
 
 def _unknown(job_id: str, known: list[str]) -> str:
     """What to say of a job that the ledger does not know; a bare number may be meant for a job of Slurm."""
-    meant = [other for other in known if other.endswith(f"/{job_id}")]
+    meant = [other for other in known if job_id and other.endswith(f"/{job_id}")]
     hint = f"did you mean {shown(meant[0])}?" if meant else "`clusterwatt jobs` lists those that it knows"
     return f"the ledger does not know {shown(job_id)}: {hint}"
 
