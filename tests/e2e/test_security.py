@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_prometheus_without_certificate_or_password_gets_nothing(
         place = tmp_path / str(number)
         place.mkdir()
         with prometheus(prometheus_program, place, {"a": ours.url}, 1, options) as store:
-            until(lambda store=store: query(store, "count_over_time(up[1m]) >= 3"), WITHIN_S, "scrapes")
+            until(partial(query, store, "count_over_time(up[1m]) >= 3"), WITHIN_S, "scrapes")
             assert query(store, "max_over_time(up[1m])") == {"": 0.0}
             targets = json.loads(get(f"{store.url}/api/v1/targets"))["data"]["activeTargets"]
             assert ("certificate" if number == 0 else "401") in targets[0]["lastError"]
