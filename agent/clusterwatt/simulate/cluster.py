@@ -346,7 +346,14 @@ SWEEP = _batch(
 NIGHTLY = _batch(
     "nightly-eval", "ci", "platform", lambda chance: plans.by_night(plans.sweep, chance), exempt=True
 )
-SMOKE = _batch("smoke-test", "ci", "platform", _long(plans.smoke, (0.014, 0.022), (0.003, 0.006)), memory=0.2)
+SMOKE = _batch(
+    "smoke-test",
+    "ci",
+    "platform",
+    _long(plans.smoke, (0.014, 0.022), (0.003, 0.006)),
+    memory=0.2,
+    exempt=True,
+)
 JOBSET = _pods(
     "rl-agents",
     "batch",

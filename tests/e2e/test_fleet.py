@@ -1,0 +1,134 @@
+"""A real Prometheus finds the simulated nodes by discovery and takes every sample of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.page import Page
+from tests.e2e.servers import Server, answers, free_port, query, running, wait_for
+
+pytestmark = pytest.mark.e2e
+
+NODES = 16
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
+REFUSED = (  # counters of Prometheus for samples and scrapes that it does not take
+    "prometheus_target_scrapes_sample_duplicate_timestamp_total",
+    "prometheus_target_scrapes_sample_out_of_order_total",
+    "prometheus_target_scrapes_sample_out_of_bounds_total",
+    "prometheus_target_scrapes_exceeded_body_size_limit_total",
+    "prometheus_target_scrapes_exceeded_sample_limit_total",
+)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    log = tmp_path_factory.mktemp("fleet") / "fleet.log"
+    command = [sys.executable, "-m", "clusterwatt", "simulate", "fleet", "--listen", "127.0.0.1:0"]
+    with running([*command, "--nodes", str(NODES)], log) as process:
+
+        def address() -> str | None:
+            found = ADDRESS.search(log.read_text())
+            return found.group() if found else None
+
+        url = wait_for(process, log, address, "it said where it listens")
+        last = f"{url}/node-{NODES:04d}/metrics"
+        wait_for(process, log, lambda: answers(last), "the first page of its last node")
+        yield Server(process, url, log)
+
+
+@pytest.fixture(scope="module")
+def store(
+    fleet: Server, prometheus_program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    log, port, config = folder / "prometheus.log", free_port(), folder / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 2s, scrape_timeout: 2s}\n"
+        "scrape_configs:\n"
+        f"- {{job_name: simulated, http_sd_configs: [{{url: '{fleet.url}/sd'}}]}}\n"
+    )
+    command: list[str | Path] = [
+        prometheus_program,
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with running(command, log) as process:
+        url = f"http://127.0.0.1:{port}"
+        wait_for(process, log, lambda: answers(f"{url}/-/ready"), "ready")
+        yield Server(process, url, log)
+
+
+def held_to(fleet: Server, store: Server, seconds: float) -> None:
+    """Scrapes go on for a while without any error."""
+    wait_for(
+        store.process,
+        store.log,
+        lambda: len(query(store, 'up{job="clusterwatt"} == 1', "instance")) == NODES,
+        "every node scraped",
+    )
+    started_s, ticks_before = time.monotonic(), cpu_seconds(fleet)
+    time.sleep(seconds)  # the length of the test is what it is about
+    window = f"{int(time.monotonic() - started_s)}s"
+    used = (cpu_seconds(fleet) - ticks_before) / seconds
+    print(f"fleet of {NODES}: {used:.2f} CPU seconds a second, scrapes included")
+    worst = query(store, f'min_over_time(up{{job="clusterwatt"}}[{window}])', "instance")
+    assert worst == {f"node-{number:04d}": 1.0 for number in range(1, NODES + 1)}
+    own = Page(store.get("/metrics"))
+    for counter in REFUSED:
+        assert all(value == 0 for value in own_values(own, counter)), counter
+    assert not [
+        line for line in store.log.read_text().splitlines() if "level=ERROR" in line or "level=error" in line
+    ]
+    fewest = query(store, f"min(count_over_time(clusterwatt_build_info[{window}]))")
+    assert fewest[""] > 0.8 * seconds / 2
+    falls = query(
+        store,
+        f'sum(resets({{__name__=~"clusterwatt_(gpu_energy_joules|rdma_transmit_bytes|cpu_seconds)_total"}}[{window}]))',
+    )
+    assert falls[""] == 0
+
+
+def own_values(page: Page, name: str) -> list[float]:
+    return [float(line.rpartition(" ")[2]) for line in page.text.splitlines() if line.startswith(name)]
+
+
+def cpu_seconds(server: Server) -> float:
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def test_prometheus_takes_every_sample_of_every_node(fleet: Server, store: Server) -> None:
+    held_to(fleet, store, 40)
+    jobs = query(store, "count by (job_id) (clusterwatt_gpu_allocated)", "job_id")
+    assert max(jobs.values()) == 32  # one job on four nodes is one job
+    assert query(store, "count(clusterwatt_gpu_up == 1)") == {"": NODES * 8.0}
+    watts = query(store, "sum(rate(clusterwatt_gpu_energy_joules_total{scope='gpu'}[30s]))")[""]
+    stated = query(
+        store, "sum(avg_over_time(clusterwatt_gpu_power_watts{scope='gpu', kind='instant'}[30s]))"
+    )[""]
+    assert watts == pytest.approx(stated, rel=0.1)
+
+
+@pytest.mark.full
+def test_and_for_two_minutes(fleet: Server, store: Server) -> None:
+    held_to(fleet, store, 120)
+
+
+def test_a_scenario_that_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:
+    import subprocess
+
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("faults:\n- {fault: xid, node: node-0099, gpu: 0, code: 79}\n")
+    command = [sys.executable, "-m", "clusterwatt", "simulate", "fleet", "--scenario", str(bad)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert f"{bad}:2:" in ended.stderr
+    assert "expected node-0001 to node-0016" in ended.stderr
