@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import shutil
@@ -331,6 +332,17 @@ def test_there_is_a_bound_on_runs_and_the_ones_written_last_stand(tmp_path: Path
     assert node.runs() == ["new", "run3", "run4"]
     node.look(10)
     assert node.runs() == ["new", "run3", "run4"]
+
+
+def test_a_run_that_is_left_out_is_told_though_a_pass_takes_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        write(tmp_path / f"run{number}" / HERE, VERSION + scalar("loss", 0.5, 1, T0))
+    node = Node(tmp_path, max_runs=1)
+    monkeypatch.setattr(node.clock, "monotonic_s", itertools.count(1_000.0, 0.001).__next__)
+    node.look()
+    assert [(failure.reason, failure.ongoing) for failure in node.of(Failure)] == [("too_many", False)]
 
 
 @pytest.mark.parametrize(

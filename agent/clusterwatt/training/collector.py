@@ -193,14 +193,14 @@ class TrainingCollector:
 
     def collect(self) -> Iterator[Reading]:
         """The newest of every live run."""
-        began = not self._finder.complete
+        began, began_s = not self._finder.complete, self._clock.monotonic_s()
         for place, found in self._finder.look():
             self._consider(place, found, history=began)
         yield from self._finder.failures()
         yield from self._read()
         self._let_go()
         yield from self._reported.take(self._runs)
-        yield from self._left_out()
+        yield from self._left_out(began_s)
         for run in sorted(self._runs):
             state = self._runs[run]
             if state.last_event_s != NEVER_S:
@@ -269,13 +269,10 @@ class TrainingCollector:
         self._left_out_s = self._clock.monotonic_s()
         return True
 
-    def _left_out(self) -> Iterator[Failure]:
-        if self._left_out_s is None:
-            return
-        age_s = self._clock.monotonic_s() - self._left_out_s
-        if age_s < FORGET_LEFT_OUT_SECONDS:
+    def _left_out(self, began_s: float) -> Iterator[Failure]:
+        if self._left_out_s is not None and began_s - self._left_out_s < FORGET_LEFT_OUT_SECONDS:
             limit = f"training.max_runs ({self._settings.max_runs}): further live runs are left out"
-            yield Failure("runs", "too_many", limit, ongoing=age_s > 0)
+            yield Failure("runs", "too_many", limit, ongoing=self._left_out_s < began_s)
 
     def _read(self) -> Iterator[Failure]:
         """Read what was appended to each file; those that did not get their turn come first the next time."""
