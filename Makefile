@@ -18,7 +18,7 @@ endif
 LOAD_NVML := import ctypes; ctypes.CDLL("libnvidia-ml.so.1")
 
 .DEFAULT_GOAL := help
-.PHONY: help run check docs bench clean $(if $(strip $(STALE)),$(RUNNABLE) $(READY))
+.PHONY: help run check docs lock bench clean $(if $(strip $(STALE)),$(RUNNABLE) $(READY))
 
 help: ## List the targets
 	@echo "make TARGET [PYTHON=$(PYTHON)] [LISTEN=$(LISTEN)] [FULL=1]"
@@ -39,6 +39,9 @@ docs: $(READY) ## Write what is generated from code: docs/METRICS.md, deploy/clu
 	@$(BIN)/clusterwatt metrics --format markdown > docs/METRICS.md
 	@$(BIN)/clusterwatt check-config --print-defaults > deploy/clusterwatt.yaml
 	@$(BIN)/python -m dashboards.build
+
+lock: $(READY) ## Pin what the image is built from: requirements.lock, requirements-build.lock
+	@$(BIN)/python -m tests.tools.lock
 
 bench: $(READY) ## Measure CPU, memory, first page and scrape times of the agent
 	@$(BIN)/python -m benchmarks.agent
