@@ -337,8 +337,8 @@ def test_there_is_a_bound_on_runs_and_the_ones_written_last_stand(tmp_path: Path
 def test_a_run_that_is_left_out_is_told_though_a_pass_takes_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(2):
-        write(tmp_path / f"run{number}" / HERE, VERSION + scalar("loss", 0.5, 1, T0))
+    for index in range(2):
+        write(tmp_path / f"run{index}" / HERE, VERSION + scalar("loss", 0.5, 1, T0))
     node = Node(tmp_path, max_runs=1)
     monkeypatch.setattr(node.clock, "monotonic_s", itertools.count(1_000.0, 0.001).__next__)
     node.look()
