@@ -1,8 +1,14 @@
-"""`clusterwatt simulate fleet`: a simulated cluster on one port, for boards, rules and demonstrations."""
+"""`clusterwatt simulate`: a simulated cluster, for boards, rules and demonstrations.
+
+`fleet` serves it on one port, `backfill` writes its past for Prometheus.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
+from pathlib import Path
 
 from clusterwatt.cli.ending import FAILED, WRONG_INPUT, Commands, EndError, Parser
 
@@ -18,24 +24,14 @@ def add(commands: Commands) -> None:
     )
     inner = simulate.add_subparsers(dest="what", metavar="WHAT", required=True)
     _add_fleet(inner)
+    _add_backfill(inner)
 
 
 def _add_fleet(commands: Commands) -> None:
     fleet: Parser = commands.add_parser(
         "fleet", help="serve every node of a simulated cluster on one port", allow_abbrev=False
     )
-    fleet.add_argument("--nodes", metavar="N", type=_number(1, 1_024), default=16, help="nodes; default 16")
-    fleet.add_argument("--gpus", metavar="N", type=_number(1, 16), default=8, help="GPUs of each; default 8")
-    fleet.add_argument(
-        "--profile",
-        metavar="MODEL,...",
-        type=_profiles,
-        default=("h100",),
-        help=f"models of the GPUs, of the nodes in turn: {', '.join(PROFILES)}; default h100",
-    )
-    fleet.add_argument(
-        "--seed", metavar="N", type=_number(0, 2**31), default=1, help="another seed, other jobs"
-    )
+    _add_cluster(fleet)
     fleet.add_argument(
         "--speed", metavar="X", type=_real(0.1, 3_600), default=1.0, help="faster than the wall"
     )
@@ -51,6 +47,48 @@ def _add_fleet(commands: Commands) -> None:
     )
     fleet.add_argument("--level", choices=LEVELS, default="standard", help="profile of the pages")
     fleet.set_defaults(act=_fleet)
+
+
+def _add_backfill(commands: Commands) -> None:
+    backfill: Parser = commands.add_parser(
+        "backfill",
+        help="write the past of a simulated cluster as OpenMetrics",
+        description="Writes a file for each two hours into DIR, with the families that the rules and the "
+        "cluster board use: `promtool tsdb create-blocks-from openmetrics FILE TSDB` makes blocks of it.",
+        allow_abbrev=False,
+    )
+    _add_cluster(backfill)
+    backfill.add_argument("--hours", metavar="N", type=_number(1, 1_000), default=24, help="default 24")
+    backfill.add_argument(
+        "--step",
+        metavar="SECONDS",
+        type=_number(1, 3_600),
+        default=60,
+        help="between two samples; default 60",
+    )
+    backfill.add_argument(
+        "--until", metavar="TIME", type=_number(0, 2**33), help="Unix time of its end; default now"
+    )
+    backfill.add_argument("--healthy", action="store_true", help="a cluster in which no job goes wrong")
+    backfill.add_argument("folder", metavar="DIR", help="where the files go")
+    backfill.set_defaults(act=_backfill)
+
+
+def _add_cluster(command: Parser) -> None:
+    command.add_argument("--nodes", metavar="N", type=_number(1, 1_024), default=16, help="nodes; default 16")
+    command.add_argument(
+        "--gpus", metavar="N", type=_number(1, 16), default=8, help="GPUs of each; default 8"
+    )
+    command.add_argument(
+        "--profile",
+        metavar="MODEL,...",
+        type=_profiles,
+        default=("h100",),
+        help=f"models of the GPUs, of the nodes in turn: {', '.join(PROFILES)}; default h100",
+    )
+    command.add_argument(
+        "--seed", metavar="N", type=_number(0, 2**31), default=1, help="another seed, other jobs"
+    )
 
 
 def _profiles(text: str) -> tuple[str, ...]:
@@ -126,3 +164,31 @@ def _fleet(arguments: argparse.Namespace) -> int:
         return run.run(settings, arguments.listen, arguments.speed, played)
     except OSError as error:
         raise EndError(f"clusterwatt simulate fleet: --listen {arguments.listen}: {error}", FAILED) from None
+
+
+def _backfill(arguments: argparse.Namespace) -> int:
+    from clusterwatt.fleet.history.backfill import Span, backfill
+    from clusterwatt.fleet.node import FleetSettings
+    from clusterwatt.log import configure
+
+    configure("error", "logfmt")
+    settings = FleetSettings(
+        nodes=arguments.nodes,
+        gpus=arguments.gpus,
+        profiles=arguments.profile,
+        seed=arguments.seed,
+        every_s=1.0,
+        level="standard",
+    )
+    step_s = arguments.step
+    until_s = (arguments.until or int(time.time())) // step_s * step_s
+    span = Span(until_s - 3_600 * arguments.hours, until_s, step_s)
+    try:
+        for written in backfill(settings, span, Path(arguments.folder), healthy=arguments.healthy):
+            rate = written.samples / max(written.took_s, 1e-3)
+            sys.stdout.write(f"{written.path}: {written.samples} samples, {rate:.0f} a second\n")
+    except OSError as error:
+        raise EndError(
+            f"clusterwatt simulate backfill: {error.filename or arguments.folder}: {error.strerror}", FAILED
+        ) from None
+    return 0
