@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import tempfile
@@ -80,6 +81,8 @@ def run(settings: FleetSettings, listen: str, speed: float, scenario: Scenario =
 async def _run(settings: FleetSettings, listen: str, speed: float, folder: Path, scenario: Scenario) -> int:
     clock = FleetClock(SystemClock(), speed, settings.every_s)
     fleet = Fleet(settings, clock, folder, scenario)
+    gc.collect()
+    gc.freeze()  # what a fleet is made of stays: to look through it again and again is half of a tick
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
