@@ -27,7 +27,7 @@ def main() -> None:
         venv.create(FOLDER, with_pip=True)
         subprocess.run([FOLDER / "bin/pip", "install", "--quiet", "uv"], check=True)
     (needs,) = re.findall(r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    compile_ = [FOLDER / "bin/uv", "pip", "compile", *OPTIONS]
+    compile_: list[str | Path] = [FOLDER / "bin/uv", "pip", "compile", *OPTIONS]
     subprocess.run(
         [*compile_, "--extra", "all", "pyproject.toml", "-o", "requirements.lock"], cwd=ROOT, check=True
     )

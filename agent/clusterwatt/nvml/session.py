@@ -107,7 +107,7 @@ class Session:
         binding: ModuleType | None = None,
         library_roots: Sequence[str] = (),
     ) -> None:
-        self._binding = pynvml if binding is None else binding
+        self._binding: Any = pynvml if binding is None else binding
         self._library_roots = library_roots
         self.simulated = simulated
         self.simulated_label = "replay" if replayed else "true" if simulated else "false"
