@@ -151,7 +151,8 @@ def agent(folder: Path, *arguments: str, tls: ssl.SSLContext | None = None) -> I
             return found.group() if found else None
 
         url = wait_for(process, log, address, "it said where it listens")
-        wait_for(process, log, lambda: answers(f"{url}/readyz", tls), "its first page")
+        first = "/metrics" if tls is None else "/readyz"  # where there is TLS there may be a password
+        wait_for(process, log, lambda: answers(url + first, tls), "its first page")
         yield Server(process, url, log)
 
 

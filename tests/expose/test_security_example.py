@@ -49,7 +49,7 @@ def test_the_example_is_served_and_lets_in_nobody_as_it_stands(tmp_path: Path) -
 
 def test_what_is_commented_out_in_the_example_is_right_too(tmp_path: Path) -> None:
     shown = re.sub(
-        r"^( *)# (?=client_allowed|min_version|http_server| +headers:| +Strict|rate_limit| +interval| +burst)",
+        r"^( *)# (?=client_|min_|http_server| +headers:| +Strict|rate_limit| +interval| +burst)",
         r"\1",
         EXAMPLE.read_text(encoding="utf-8"),
         flags=re.MULTILINE,
