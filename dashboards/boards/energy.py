@@ -87,7 +87,7 @@ budgets = table(
         'sum by (account, currency) (clusterwatt_account_cost_month_to_date{account=~"$account"})',
         "Spent",
         MONEY,
-        absent="no budget",
+        absent="-",
     ),
     Query(
         'max by (account, currency) (clusterwatt_account_budget_monthly{account=~"$account"})',
@@ -160,23 +160,16 @@ top = table(
     sort="Energy",
     only="Energy",
 )
-nothing = bars(
-    "For nothing: energy and money of idle and free GPUs, in the range",
-    "Energy, and money at the price book's prices, of GPUs that were held and did nothing and of GPUs that nobody "
-    "held.",
+STATE_ENERGY = 'sum(increase(clusterwatt_gpu_state_energy_joules_total{{state="{}"}}[$__range])) / 3.6e6'
+STATE_COST = 'sum by (currency) (increase(clusterwatt_gpu_state_cost_total{{state="{}"}}[$__range]))'
+nothing = stats(
+    "For nothing, in the range: GPUs that were idle, and GPUs that nobody held",
+    "Energy, and money at the price book's prices, of GPUs that a job held and did not use, and of free GPUs.",
     (10, 8),
-    Query(
-        'sum by (state) (increase(clusterwatt_gpu_state_energy_joules_total{state=~"idle|free"}[$__range])) / 3.6e6',
-        "{{state}}, energy",
-        KWH,
-        decimals=2,
-    ),
-    Query(
-        'sum by (state, currency) (increase(clusterwatt_gpu_state_cost_total{state=~"idle|free"}[$__range]))',
-        "{{state}}, {{currency}}",
-        MONEY,
-    ),
-    colours={"^idle": ORANGE, "^free": GREY},
+    Query(STATE_ENERGY.format("idle"), "idle", KWH, decimals=2, colour=ORANGE),
+    Query(STATE_COST.format("idle"), "idle, {{currency}}", MONEY, colour=ORANGE, absent="no price book"),
+    Query(STATE_ENERGY.format("free"), "free", KWH, decimals=2, colour=GREY),
+    Query(STATE_COST.format("free"), "free, {{currency}}", MONEY, colour=GREY, absent="no price book"),
 )
 by_day = lines(
     "For nothing: energy of idle and of free GPUs, by day",

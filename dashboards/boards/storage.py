@@ -8,7 +8,6 @@ from dashboards.style import (
     BLUE,
     BYTES_S,
     COUNT,
-    DAYS,
     FULL,
     HAS,
     NONE,
@@ -30,12 +29,12 @@ from dashboards.style import (
 
 NODES = 'instance=~"$instance"'
 SHARED = "nfs.*|lustre|gpfs|wekafs|beegfs|ceph|fuse.*"
-FALLING = "-(deriv(clusterwatt_filesystem_available_bytes[6h]) < 0) / 86400"
+FALLING = "-(deriv(clusterwatt_filesystem_available_bytes[6h]) < 0)"
 WAIT = 'sum by (instance) (rate(clusterwatt_cpu_seconds_total{mode="iowait"}[5m])) / on (instance) clusterwatt_cpus'
 
 space = table(
     "File systems by what is left",
-    "A shared mount appears on every node: the lowest of all is shown. Days until full by the course of six "
+    "A shared mount appears on every node: the lowest of all is shown. Full in: by the course of six "
     "hours; none: it is not filling.",
     (16, 8),
     Query(
@@ -56,8 +55,8 @@ space = table(
     Query(
         f"min by (mountpoint, fstype) (clusterwatt_filesystem_available_bytes{{{NODES}}} / {FALLING})",
         "Full in",
-        DAYS,
-        good_above(1, 0.17),
+        SECONDS,
+        good_above(86400, 14400),
         absent=NONE,
         decimals=1,
     ),

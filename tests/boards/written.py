@@ -1,4 +1,4 @@
-"""The boards as Grafana reads them, for the tests: panels, targets, variables, and what an expression names."""
+"""The boards as Grafana reads them: panels, targets, variables, and what an expression names."""
 
 from __future__ import annotations
 
