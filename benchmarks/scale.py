@@ -2,9 +2,9 @@
 
     python -m benchmarks.scale [minutes]
 
-For each profile an agent with eight simulated H100 and jobs runs beside a Prometheus of its own, which scrapes
-it each 5 s, so that chunks fill in minutes as they do in half an hour at 15 s (a chunk of the TSDB holds 120
-samples). Then the TSDB is told to write what it has as a block, and the block's files are counted.
+For each profile an agent with eight simulated H100 and jobs runs beside a Prometheus of its own, which
+scrapes it each 5 s, so that chunks fill in minutes as they do in half an hour at 15 s (a chunk of the TSDB
+holds 120 samples). Then the TSDB is told to write what it has as a block, and the block's files are counted.
 `docs/SCALE.md` says what follows from the figures, and what does not.
 """
 
@@ -19,9 +19,8 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.e2e.servers import Server, agent, query, running, wait_for
+from tests.e2e.servers import Server, agent, free_port, query, running, wait_for
 from tests.e2e.servers import answers as answered
-from tests.e2e.servers import free_port
 from tests.tools import apt
 
 PROFILES = ("minimal", "standard", "full")

@@ -29,6 +29,7 @@ LIBRARIES = (
     "usr/lib/*-linux-gnu",
     "usr/lib/*-linux-gnu/pulseaudio",
     "usr/lib/*-linux-gnu/slurm*",
+    "usr/lib/*-linux-gnu/systemd",
 )
 FONTS = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
@@ -73,6 +74,10 @@ PROGRAMS: Mapping[str, Program] = {
     "slurmctld": Program("slurm-wlm", "usr/sbin/slurmctld*", ("slurmctld",), "-V"),
     "slurmd": Program("slurm-wlm", "usr/sbin/slurmd*", ("slurmd",), "-V"),
     "munged": Program("slurm-wlm", "usr/sbin/munged", ("munged",), "-V"),
+    "systemd-analyze": Program("systemd", "**/bin/systemd-analyze", ("systemd-analyze",)),
+    "victoria-metrics": Program(
+        "victoria-metrics", "usr/bin/victoria-metrics", ("victoria-metrics",), "-version"
+    ),
 }
 
 

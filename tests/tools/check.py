@@ -23,7 +23,10 @@ from tests.tools import apt, helm, pythons
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 SOURCES = ("agent", "tests", "benchmarks", "dashboards")
-PROGRAMS = ("promtool", "prometheus", "amtool", "node_exporter")
+PROGRAMS = (
+    *("promtool", "prometheus", "amtool", "node_exporter"),
+    *("systemd-analyze", "victoria-metrics"),
+)
 PROGRAMS_FULL = (*PROGRAMS, "chromium", "ip", "slurmctld")
 STEP_TIMEOUT_S = 900
 
