@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,9 +31,11 @@ BASELINE_CAPABILITIES = frozenset(
 )
 
 
-def objects(text: str) -> list[Object]:
-    """All objects of a file."""
-    return [each for each in yaml.safe_load_all(text) if each]
+@functools.cache
+def objects(text: str) -> tuple[Object, ...]:
+    """All objects of a file; the boards are large: each text is read once, by libyaml where there is one."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return tuple(each for each in yaml.load_all(text, loader) if each)
 
 
 def only(text: str, kind: str) -> Object:

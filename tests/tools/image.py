@@ -27,18 +27,20 @@ export CLUSTERWATT_SIMULATE__PROFILE=h100
 clusterwatt run --listen 127.0.0.1:0 2>/tmp/log & agent=$!
 python - <<'END'
 import re, time, urllib.request
-for _ in range(100):
-    time.sleep(0.2)
-    found = re.search(r"listening on (\\S+?)/?\\s", open("/tmp/log").read())
-    if found:
-        break
 def get(path):
-    return urllib.request.urlopen(found[1].rstrip('"/') + path, timeout=5).read().decode()
-assert get("/healthz").strip() == "ok"
-time.sleep(3)
-gpus = re.findall(r"^clusterwatt_gpu_info\\{.*$", get("/metrics"), re.MULTILINE)
-assert len(gpus) == 8, gpus
-print("the page is there, with", len(gpus), "simulated GPUs")
+    address = re.search(r"listening on (http://[^\\s\"]+)", open("/tmp/log").read())[1]
+    return urllib.request.urlopen(address + path, timeout=5).read().decode()
+for _ in range(60):  # not healthy before its first tick
+    time.sleep(0.5)
+    try:
+        gpus = re.findall(r"^clusterwatt_gpu_info\\{.*$", get("/metrics"), re.MULTILINE)
+        if get("/healthz").strip() == "ok" and len(gpus) == 8:
+            break
+    except (OSError, TypeError):
+        pass
+else:
+    raise SystemExit(open("/tmp/log").read())
+print("healthy, with", len(gpus), "simulated GPUs on the page")
 END
 kill $agent
 wait $agent
