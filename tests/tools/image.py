@@ -28,7 +28,7 @@ clusterwatt run --listen 127.0.0.1:0 2>/tmp/log & agent=$!
 python - <<'END'
 import re, time, urllib.request
 def get(path):
-    address = re.search(r"listening on (http://[^\\s\"]+)", open("/tmp/log").read())[1]
+    address = re.search(r'listening on (http://[^\\s"]+)', open("/tmp/log").read())[1]
     return urllib.request.urlopen(address + path, timeout=5).read().decode()
 for _ in range(60):  # not healthy before its first tick
     time.sleep(0.5)
