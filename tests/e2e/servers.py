@@ -169,13 +169,18 @@ def node_exporter(program: Path, folder: Path, *arguments: str) -> Iterator[Serv
 
 @contextlib.contextmanager
 def prometheus(
-    program: Path, folder: Path, targets: Mapping[str, str], every_s: int, options: str = ""
+    program: Path,
+    folder: Path,
+    targets: Mapping[str, str],
+    every_s: int,
+    options: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
-    """A Prometheus that scrapes the targets, given as job and URL; `options`: further lines of each job."""
+    """A Prometheus that scrapes the targets, given as job and URL; `options`: further lines of jobs."""
     log, port = folder / "prometheus.log", free_port()
     config = folder / "prometheus.yml"
     jobs = "".join(
-        f"  - job_name: {job}\n    static_configs: [{{targets: ['{url.partition('://')[2]}']}}]\n{options}"
+        f"  - job_name: {job}\n    static_configs: [{{targets: ['{url.partition('://')[2]}']}}]\n"
+        + (options or {}).get(job, "")
         for job, url in targets.items()
     )
     config.write_text(

@@ -6,13 +6,12 @@ import asyncio
 import json
 import ssl
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.browser import tab
-from tests.e2e.servers import Server, agent, answers, get, prometheus, query, until
+from tests.e2e.servers import Server, agent, get, prometheus, query, until
 from tests.expose.certificates import Authority
 from tests.expose.test_auth import hashed
 
@@ -25,7 +24,7 @@ GPUS = 8
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates of server and client, and the web file; the client's is asked for, not needed."""
+    """Certificates of server and client, and the web file."""
     folder = tmp_path_factory.mktemp("tls")
     authority, clients = Authority(), Authority("Clients")
     authority.pair().write(folder)
@@ -35,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "password").write_text(PASSWORD)
     (folder / "web.yml").write_text(
         "tls_server_config:\n  cert_file: tls.crt\n  key_file: tls.key\n"
-        "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: clients.crt\n"
+        "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: clients.crt\n"
         f"basic_auth_users:\n  prometheus: {hashed(PASSWORD)}\n"
     )
     return folder
@@ -43,7 +42,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trust(folder: Path) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    """What a test connects with itself."""
+    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    context.load_cert_chain(folder / "client.crt", folder / "client.key")
+    return context
 
 
 @pytest.fixture(scope="module")
@@ -63,32 +65,30 @@ def scrape(folder: Path, *, certificate: bool = True, password: bool = True) -> 
     return "".join(f"    {line}\n" for line in lines)
 
 
-def test_prometheus_scrapes_with_tls_password_and_client_certificate(
+def test_prometheus_scrapes_with_tls_password_and_client_certificate_and_not_without(
     ours: Server, folder: Path, prometheus_program: Path, tmp_path: Path
 ) -> None:
-    strict = (folder / "web.yml").read_text().replace("VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
-    (folder / "web.yml").write_text(strict)
-    with prometheus(prometheus_program, tmp_path, {"a": ours.url}, 1, scrape(folder)) as store:
-        until(lambda: query(store, "count_over_time(up[1m]) >= 5"), WITHIN_S, "five scrapes")
-        assert query(store, "min_over_time(up[1m])") == {"": 1.0}
-        assert query(store, "count(clusterwatt_gpu_up == 1)") == {"": GPUS}
+    jobs = {
+        "good": scrape(folder),
+        "without certificate": scrape(folder, certificate=False),
+        "without password": scrape(folder, password=False),
+    }
+    targets = dict.fromkeys(jobs, ours.url)
+    with prometheus(prometheus_program, tmp_path, targets, 1, jobs) as store:
+        until(lambda: len(query(store, "count_over_time(up[1m]) >= 4", "job")) == 3, WITHIN_S, "four scrapes")
+        assert query(store, "min_over_time(up[1m])", "job")["good"] == 1.0
+        seen = query(store, "max_over_time(up[1m])", "job")
+        assert seen == {"good": 1.0, "without certificate": 0.0, "without password": 0.0}
+        assert query(store, "count by (job) (clusterwatt_gpu_up == 1)", "job") == {"good": GPUS}
         (end,) = query(store, "clusterwatt_tls_certificate_expiry_timestamp_seconds - time()").values()
         assert 29 < end / 86_400 < 31
         assert query(store, "clusterwatt_tls_reload_errors_total") == {"": 0.0}
-
-
-def test_prometheus_without_certificate_or_password_gets_nothing(
-    ours: Server, folder: Path, prometheus_program: Path, tmp_path: Path, trust: ssl.SSLContext
-) -> None:
-    until(lambda: not answers(f"{ours.url}/healthz", trust), WITHIN_S, "a certificate is needed")
-    for number, options in enumerate([scrape(folder, certificate=False), scrape(folder, password=False)]):
-        place = tmp_path / str(number)
-        place.mkdir()
-        with prometheus(prometheus_program, place, {"a": ours.url}, 1, options) as store:
-            until(partial(query, store, "count_over_time(up[1m]) >= 3"), WITHIN_S, "scrapes")
-            assert query(store, "max_over_time(up[1m])") == {"": 0.0}
-            targets = json.loads(get(f"{store.url}/api/v1/targets"))["data"]["activeTargets"]
-            assert ("certificate" if number == 0 else "401") in targets[0]["lastError"]
+        said = {
+            target["labels"]["job"]: target["lastError"]
+            for target in json.loads(get(f"{store.url}/api/v1/targets"))["data"]["activeTargets"]
+        }
+        assert "certificate" in said["without certificate"]
+        assert "401" in said["without password"]
 
 
 @pytest.mark.full
@@ -96,8 +96,8 @@ def test_the_live_page_works_behind_a_password_and_tls(
     folder: Path, chromium_program: Path, tmp_path: Path, trust: ssl.SSLContext
 ) -> None:
     text = (folder / "web.yml").read_text().replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
-    (folder / "web.yml").write_text(text)
-    arguments = ("--simulate", "h100", "--set", f"http.web_config_file={folder / 'web.yml'}")
+    (folder / "browser.yml").write_text(text)
+    arguments = ("--simulate", "h100", "--set", f"http.web_config_file={folder / 'browser.yml'}")
 
     async def look(server: Server) -> None:
         async with tab(chromium_program, tmp_path) as page:
