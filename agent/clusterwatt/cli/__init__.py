@@ -17,6 +17,7 @@ from clusterwatt import __version__
 from clusterwatt.cli import (
     capture,
     check_config,
+    discovery,
     driver,
     export,
     flight,
@@ -44,6 +45,7 @@ GROUPS = (
     ledger,
     metrics,
     export,
+    discovery,
     rules,
     simulate,
 )

@@ -1,0 +1,1 @@
+"""Targets for Prometheus, from what a scheduler knows of its nodes."""

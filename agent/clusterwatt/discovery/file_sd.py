@@ -1,0 +1,68 @@
+"""The file that Prometheus discovers targets from (file_sd_config): groups of targets with labels.
+
+Labels that begin with `__meta_` are there for relabelling and end with it: nothing of Slurm becomes a label
+of every series unless the site wants it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from clusterwatt.discovery.slurm import Node
+
+DOWN = frozenset({"down", "fail", "not_responding", "powered_down", "powering_down", "power_down"})
+DRAINED = frozenset({"drain", "drained", "draining"})
+
+
+def render(nodes: Sequence[Node], port: int) -> str:
+    """The file's text, the same for the same nodes."""
+    groups = [{"targets": [_target(node.address, port)], "labels": _labels(node)} for node in nodes]
+    return json.dumps(groups, indent=1, ensure_ascii=False) + "\n"
+
+
+def write(path: Path, text: str) -> bool:
+    """Replace the file whole, where it is to change; whether it was. Raises OSError."""
+    try:
+        if path.read_bytes() == text.encode():
+            return False
+    except FileNotFoundError:
+        pass
+    # Prometheus reads what ends with .json, .yml or .yaml: a half-made file must not.
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return True
+
+
+def _target(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _labels(node: Node) -> dict[str, str]:
+    """What relabelling can choose by. Lists have commas around each item, as `,train,debug,`."""
+    states = set(node.states)
+    availability = "down" if states & DOWN else "drained" if states & DRAINED else "up"
+    return {
+        "__meta_slurm_node": node.name,
+        "__meta_slurm_state": "+".join(node.states),
+        "__meta_slurm_availability": availability,
+        "__meta_slurm_partitions": _list(node.partitions),
+        "__meta_slurm_features": _list(node.features),
+        "__meta_slurm_gres": node.gres,
+    }
+
+
+def _list(items: Sequence[str]) -> str:
+    return f",{','.join(items)}," if items else ""

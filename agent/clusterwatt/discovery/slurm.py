@@ -1,0 +1,169 @@
+"""The nodes of a Slurm cluster, from `scontrol show nodes`: as JSON, or as text where it offers none.
+
+The text is one line a node with `--oneliner`: `NodeName=gpu1 Arch=x86_64 ... State=IDLE+DRAIN ...`; the JSON
+has `nodes`, a list whose fields are those of Slurm's REST API (name, address, state, active_features,
+partitions, gres). Fields whose values have spaces (OS, Reason) are not read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from clusterwatt.discovery import hostlist
+
+TIMEOUT_S = 60
+MAX_BYTES = 256 << 20
+JSON = ("scontrol", "show", "nodes", "--json")
+TEXT = ("scontrol", "show", "nodes", "--oneliner")
+FIELD = re.compile(
+    r"(?:^|\s)(NodeName|NodeAddr|State|Partitions|Gres|AvailableFeatures|ActiveFeatures)=(\S*)"
+)
+NOTHING = frozenset({"", "(null)", "n/a", "none", "null"})
+HOST = re.compile(r"[A-Za-z0-9:._-]{1,253}")
+# Marks behind a state (man page sinfo, NODE STATE CODES): idle* does not answer, idle~ sleeps.
+MARKS = "*~#!%$@^-+"
+GONE = frozenset({"future", "cloud_down"})
+
+
+class DiscoveryError(Exception):
+    """The nodes cannot be told; the message is one line."""
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A node. `states`: its state and what holds beside it, as `idle` and `drain`."""
+
+    name: str
+    address: str
+    states: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    gres: str = ""
+
+
+def ask() -> list[Node]:
+    """The nodes that Slurm's own command tells. Raises DiscoveryError."""
+    if shutil.which(JSON[0]) is None:
+        raise DiscoveryError(
+            "scontrol is not on PATH: run this where Slurm's commands are, or name --input FILE"
+        )
+    answer = _answer(JSON)
+    # Before 21.08 there is no --json, and it may have been built without the plugin that makes it.
+    if answer is None or not answer.lstrip().startswith("{"):
+        answer = _answer(TEXT)
+    if answer is None:
+        raise DiscoveryError("scontrol show nodes fails: `scontrol ping` tells whether slurmctld answers")
+    return read(answer)
+
+
+def _answer(command: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise DiscoveryError(f"{' '.join(command)} has not ended after {TIMEOUT_S} s") from None
+    except OSError as error:
+        raise DiscoveryError(f"{command[0]} cannot be run: {error.strerror}") from None
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+
+
+def read_file(path: Path) -> list[Node]:
+    """The nodes that a saved answer tells. Raises DiscoveryError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES)
+    except OSError as error:
+        raise DiscoveryError(f"{path}: {error.strerror}") from None
+    try:
+        return read(content.decode("utf-8", "replace"))
+    except DiscoveryError as error:
+        raise DiscoveryError(f"{path}: {error}") from None
+
+
+def read(answer: str) -> list[Node]:
+    """The nodes of an answer, sorted by name, without those that are only planned. Raises DiscoveryError."""
+    found = _json(answer) if answer.lstrip().startswith("{") else _text(answer)
+    nodes = {node.name: node for node in found if not GONE & set(node.states)}
+    if not nodes:
+        raise DiscoveryError(
+            "no node in the answer: expected the output of `scontrol show nodes`, --json or --oneliner"
+        )
+    for node in nodes.values():
+        if not HOST.fullmatch(node.address):
+            raise DiscoveryError(f'node {node.name!r}: "{node.address[:80]}" is no address of a host')
+    return [nodes[name] for name in sorted(nodes)]
+
+
+def _json(answer: str) -> list[Node]:
+    try:
+        nodes = json.loads(answer)["nodes"]
+        return [_of_json(node) for node in nodes]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        said = str(error) or type(error).__name__
+        raise DiscoveryError(
+            f"this is no list of nodes as scontrol writes it in JSON: {said[:120]}"
+        ) from None
+
+
+def _of_json(node: Mapping[str, object]) -> Node:
+    name = str(node["name"])
+    states = [*_words(node.get("state")), *_words(node.get("state_flags"))]
+    return Node(
+        name=name,
+        address=_value(str(node.get("address") or "")) or name,
+        states=_states(states),
+        partitions=_words(node.get("partitions")),
+        features=_words(node.get("active_features")) or _words(node.get("features")),
+        gres=_value(str(node.get("gres") or "")),
+    )
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """A list, or a text with commas: it has been both, in versions of Slurm's data format."""
+    words = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(text for word in words if (text := _value(str(word).strip())))
+
+
+def _text(answer: str) -> list[Node]:
+    """Nodes of the text: one line each, or with blank lines between them where --oneliner was left out."""
+    nodes: list[Node] = []
+    for record in re.split(r"(?:^|\n)(?=NodeName=)", answer):
+        fields = dict(reversed([match.groups() for match in FIELD.finditer(record)]))
+        if "NodeName" not in fields:
+            continue
+        try:
+            names = hostlist.expand(fields["NodeName"])
+            addresses = hostlist.expand(_value(fields.get("NodeAddr", "")) or fields["NodeName"])
+        except ValueError as error:
+            raise DiscoveryError(f"NodeName={fields['NodeName'][:80]}: {error}") from None
+        if len(addresses) != len(names):
+            addresses = names
+        features = _words(fields.get("ActiveFeatures")) or _words(fields.get("AvailableFeatures"))
+        nodes += [
+            Node(
+                name=name,
+                address=address,
+                states=_states(re.split(r"\+", fields.get("State", ""))),
+                partitions=_words(fields.get("Partitions")),
+                features=features,
+                gres=_value(fields.get("Gres", "")),
+            )
+            for name, address in zip(names, addresses, strict=True)
+        ]
+    return nodes
+
+
+def _states(words: Sequence[str]) -> tuple[str, ...]:
+    found = [text for word in words if (text := _value(word.strip(MARKS).lower()))]
+    return tuple(dict.fromkeys(found))
+
+
+def _value(text: str) -> str:
+    return "" if text.lower() in NOTHING else text
