@@ -6,11 +6,12 @@ The image itself is built by `tests.tools.image`, which needs root and minutes.
 from __future__ import annotations
 
 import fnmatch
+import importlib
 import re
 import shlex
+import sys
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -46,7 +47,7 @@ def locked(file: str) -> dict[str, set[str]]:
 
 def asked() -> tuple[list[Requirement], list[Requirement]]:
     """What the agent needs with all extras, and what its build needs."""
-    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML")
+    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # pytest has it
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     names = [
