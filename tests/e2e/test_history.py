@@ -1,0 +1,100 @@
+"""The past of a simulated cluster in a real Prometheus: its values, and the rules on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import histories
+from tests.e2e.histories import STEP_S, Past, Programs
+
+pytestmark = pytest.mark.e2e
+
+# Always raised, so that somebody notices when no alert comes any more.
+ALWAYS = {"Watchdog"}
+RECORDED_S = 900  # before a timed evaluation
+
+
+@pytest.fixture(scope="module")
+def programs(promtool: Path, prometheus_program: Path) -> Programs:
+    return Programs(promtool, prometheus_program)
+
+
+@pytest.fixture(scope="module")
+def calm(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Past:
+    """Three hours of sixteen nodes on which no job goes wrong."""
+    past = histories.written(tmp_path_factory.mktemp("calm"), programs, 16, 3, healthy=True)
+    histories.record(past, programs, past.span.from_s)
+    return past
+
+
+def test_a_real_prometheus_answers_from_the_blocks(programs: Programs, calm: Past) -> None:
+    at_s = calm.span.until_s - STEP_S
+    with histories.serving(calm, programs) as store:
+        (nodes,) = histories.ask(store, "query", query='sum(up{job="clusterwatt"})', time=at_s)
+        (gpus,) = histories.ask(store, "query", query="sum(state:clusterwatt_gpus:rate5m)", time=at_s)
+        (watts,) = histories.ask(store, "query", query="cluster:clusterwatt_power_watts:rate5m", time=at_s)
+    assert float(nodes["value"][1]) == 16
+    assert float(gpus["value"][1]) == pytest.approx(128, rel=0.01)
+    assert 16 * 1_000 < float(watts["value"][1]) < 16 * 8_000
+
+
+def test_a_cluster_without_faults_raises_no_alert(programs: Programs, calm: Past) -> None:
+    assert unwanted(programs, calm) == []
+
+
+@pytest.mark.full
+def test_a_cluster_without_faults_raises_no_alert_in_thirty_hours(programs: Programs, tmp_path: Path) -> None:
+    past = histories.written(tmp_path, programs, 16, 30, healthy=True)
+    histories.record(past, programs, past.span.from_s)
+    assert unwanted(programs, past) == []
+
+
+def unwanted(programs: Programs, past: Past) -> list[tuple[str, Mapping[str, str]]]:
+    # The first minutes lack what rates are made of, and recorded series what they stand on.
+    from_s = past.span.from_s + 600
+    with histories.serving(past, programs) as store:
+        return [
+            (rule.name, dict(labels))
+            for rule in histories.shipped()
+            if rule.is_alert and rule.name not in ALWAYS
+            for labels in histories.raised(store, rule, past.span, from_s)
+        ]
+
+
+def test_what_is_wrong_with_a_job_is_found(programs: Programs, tmp_path: Path) -> None:
+    past = histories.written(tmp_path, programs, 16, 1, healthy=False)
+    histories.record(past, programs, past.span.from_s)
+    found = {name for name, _ in unwanted(programs, past)}
+    assert "GpuUtilizationSuspect" in found
+
+
+def timed(programs: Programs, folder: Path, nodes: int, hours: int) -> float:
+    past = histories.written(folder, programs, nodes, hours, healthy=False)
+    histories.record(past, programs, past.span.until_s - RECORDED_S)
+    at_s = past.span.until_s - STEP_S
+    with histories.serving(past, programs) as store:
+        rules = histories.shipped()
+        histories.evaluation_s(store, rules, at_s)  # files come into memory
+        took_s = min(histories.evaluation_s(store, rules, at_s) for _ in range(3))
+    print(
+        f"{nodes} nodes, {hours} h: {past.samples} samples, {past.samples / past.written_s:.0f} a second as "
+        f"text, {past.samples / past.blocks_s:.0f} as blocks; all rules in {took_s:.2f} s"
+    )
+    return took_s
+
+
+def test_the_time_of_an_evaluation_grows_with_the_nodes_and_no_faster(
+    programs: Programs, tmp_path: Path
+) -> None:
+    half, whole = (timed(programs, tmp_path / str(nodes), nodes, 2) for nodes in (50, 100))
+    assert whole < 3.0 * half  # twice would be linear; the machine has other work
+
+
+@pytest.mark.full
+def test_all_rules_of_a_thousand_nodes_are_evaluated_in_five_seconds(
+    programs: Programs, tmp_path: Path
+) -> None:
+    assert timed(programs, tmp_path, 1_000, 2) < 5.0
