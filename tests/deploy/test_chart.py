@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import shutil
 import subprocess
@@ -147,6 +149,17 @@ def test_each_board_is_a_configmap_that_the_api_takes(rendered: dict[str, str]) 
         ((_, text),) = each["data"].items()
         assert len(text) < 1 << 20
         assert json.loads(text)["title"]
+
+
+def test_a_release_with_everything_fits_into_the_secret_that_helm_keeps_it_in(
+    rendered: dict[str, str],
+) -> None:
+    """Chart and manifest, zipped and in base64; the API refuses objects above 1 MiB. Boards grow."""
+    files = [path for path in manifests.CHART.rglob("*") if path.is_file()]
+    files += [path for link in (manifests.CHART / "files").iterdir() for path in link.iterdir()]
+    chart = {str(path): base64.b64encode(path.read_bytes()).decode() for path in files}
+    release = json.dumps({"chart": chart, "manifest": rendered["everything"]}).encode()
+    assert len(base64.b64encode(base64.b64encode(gzip.compress(release)))) < 0.8 * (1 << 20)
 
 
 def test_what_contradicts_itself_is_refused(rendered: dict[str, str]) -> None:
