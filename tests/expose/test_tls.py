@@ -595,3 +595,17 @@ def test_g27_slow_clients_block_nobody_during_the_handshake(
             assert threading.active_count() <= threads
 
     asyncio.run(test())
+
+
+def test_a_bug_in_looking_for_changes_is_not_silent(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority.pair().write(tmp_path)
+
+    async def test() -> None:
+        async with secured(tmp_path, TLS.format(tmp_path)) as site:
+            monkeypatch.setattr(web_file, "_changed", lambda *_: 1 / 0)
+            await until_true(lambda: "changes are not seen any more" in caplog.text)
+            assert (await site.ask("/healthz", tls=authority.client())).status == 200
+
+    asyncio.run(test())

@@ -8,7 +8,6 @@ which are looked at every few seconds on a thread of their own. What cannot be u
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import logging
 import os
@@ -138,13 +137,13 @@ class WebFile:
     def start(self) -> None:
         """Begin to look for changes."""
         self._looking = asyncio.get_running_loop().create_task(self._keep_looking())
+        self._looking.add_done_callback(self._looks_no_more)
 
     async def stop(self) -> None:
         """Look no more."""
         if self._looking is not None:
             self._looking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._looking
+            await asyncio.wait([self._looking])
         self._checks.stop()
         self._looks.stop()
 
@@ -173,6 +172,11 @@ class WebFile:
         while True:
             await asyncio.sleep(self._look_every_s)
             await self.look()
+
+    def _looks_no_more(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            text = "%s: changes are not seen any more, a bug; restart the agent to have them"
+            log.error(text, self._path, exc_info=task.exception())
 
     def _apply(self, before: Rules | None) -> None:
         now = self._rules.web
