@@ -27,7 +27,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "defaults": (),
     "everything": EVERYTHING,
     "privileged": ("security.profile=privileged", "gpu.runtimeClassName="),
-    "non-root": ("security.profile=nonRoot",),
+    "non-root": ("security.profile=nonRoot", "web.existingSecret=clusterwatt-web"),
     "host network and TLS": ("hostNetwork=true", "web.existingSecret=clusterwatt-web", "web.scheme=https"),
     "service monitor": ("service.enabled=true", "serviceMonitor.enabled=true"),
     "nothing kept": ("host.state=", "rbac.create=false", "serviceAccount.create=false"),
@@ -112,6 +112,11 @@ def test_without_root_there_is_no_capability_and_no_socket_of_the_kubelet(render
     assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 10777)
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert "/var/lib/kubelet/pod-resources" not in mounts(rendered["non-root"])
+    _, web = mounts(rendered["non-root"])["/etc/clusterwatt-web"]
+    assert (web["secret"]["defaultMode"], pod(rendered["non-root"])["securityContext"]["fsGroup"]) == (
+        0o440,
+        10777,
+    )
     _, volume = mounts(rendered["non-root"])["/var/lib/clusterwatt"]
     assert volume["hostPath"]["type"] == "Directory"  # one that the kubelet makes would be root's
 
@@ -151,7 +156,7 @@ def test_each_board_is_a_configmap_that_the_api_takes(rendered: dict[str, str]) 
         assert json.loads(text)["title"]
 
 
-def test_a_release_with_everything_fits_into_the_secret_that_helm_keeps_it_in(
+def test_a_release_with_everything_fits_into_the_secret_that_helm_keeps(
     rendered: dict[str, str],
 ) -> None:
     """Chart and manifest, zipped and in base64; the API refuses objects above 1 MiB. Boards grow."""
