@@ -1,0 +1,47 @@
+"""The examples of scrape configurations, by the programs that read them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.tools import apt
+
+EXAMPLES = sorted(
+    (Path(__file__).resolve().parents[2] / "deploy" / "prometheus" / "scrape").glob("*.yaml"),
+)
+ids = [path.stem for path in EXAMPLES]
+
+
+def run(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=ids)
+def test_prometheus_reads_it(promtool: Path, example: Path, tmp_path: Path) -> None:
+    # Debian's Prometheus is built without discovery in Kubernetes: VictoriaMetrics alone reads that part.
+    text = example.read_text().replace("kubernetes_sd_configs:\n      - role: pod", "static_configs: []")
+    config = tmp_path / example.name
+    config.write_text(text)
+    run(promtool, "check", "config", "--syntax-only", config)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=ids)
+def test_victoria_metrics_reads_it_too(example: Path, tmp_path: Path) -> None:
+    program = apt.find("victoria-metrics")
+    if program is None:
+        pytest.skip("victoria-metrics is not here: `python -m tests.tools.apt victoria-metrics` fetches it")
+    text = example.read_text()
+    # It opens these at once.
+    text = re.sub(r"    tls_config:\n      ca_file: .*\n", "", text)
+    text = text.replace("/etc/prometheus/clusterwatt-password", str(tmp_path / "password"))
+    (tmp_path / "password").write_text("")
+    # It looks for the API server of the cluster that it runs in.
+    text = text.replace("- role: pod", "- role: pod\n        api_server: http://127.0.0.1:1")
+    config = tmp_path / example.name
+    config.write_text(text)
+    run(program, f"-promscrape.config={config}", "-promscrape.config.dryRun", "-loggerLevel=ERROR")
