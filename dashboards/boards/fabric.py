@@ -34,15 +34,16 @@ from dashboards.style import (
 
 NODES = 'instance=~"$instance"'
 EXPECTED = "and on (instance, device, port) clusterwatt_rdma_port_expected == 1"
-SHARE = (
-    f"clusterwatt_rdma_port_up{{{NODES}}} * clusterwatt_rdma_link_rate_bytes_per_second / "
-    f"clusterwatt_rdma_link_rate_expected_bytes_per_second {EXPECTED}"
+UP = f"clusterwatt_rdma_port_up{{{NODES}}}"
+RATE, EXPECTED_RATE = (
+    f"clusterwatt_rdma_link_rate_bytes_per_second{{{NODES}}}",
+    f"clusterwatt_rdma_link_rate_expected_bytes_per_second{{{NODES}}}",
 )
+# A port that is down has no rate: it is 0 all the same. One without a rate to expect is 1 while it is up.
+SHARE = f"{UP} * ({RATE} / {EXPECTED_RATE} or {UP}) {EXPECTED}"
 # Of the whole range, so that a port that was down for a moment is among them.
 WORST_SHARE = (
-    f"min_over_time(clusterwatt_rdma_port_up{{{NODES}}}[$__range] @ end()) * "
-    f"clusterwatt_rdma_link_rate_bytes_per_second{{{NODES}}} @ end() / "
-    f"clusterwatt_rdma_link_rate_expected_bytes_per_second{{{NODES}}} @ end()"
+    f"min_over_time({UP}[$__range] @ end()) * ({RATE} @ end() / {EXPECTED_RATE} @ end() or {UP} @ end())"
 )
 LINE_RATE = f"rate(clusterwatt_rdma_transmit_bytes_total{{{NODES}}}[$r]) / clusterwatt_rdma_link_rate_bytes_per_second"
 BALANCED = f"(rate(clusterwatt_rdma_transmit_bytes_total{{{NODES}}}[10m]) {EXPECTED})"

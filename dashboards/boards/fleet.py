@@ -149,7 +149,7 @@ offenders = table(
 monitor = stats(
     "The monitor itself",
     "Agents that answer; the oldest reading of any node; the slowest scrapes; devices that the scheduler handed "
-    "out and that no job is known for. Normal: all answer, nothing older than a minute, none unknown.",
+    "out and that no job is known for. Normal: all answer, nothing older than a minute (disks' health is read every five and left out), none unknown.",
     (24, 4),
     Query(
         f"count({AGENTS} == 1) / count({AGENTS})",
@@ -159,7 +159,7 @@ monitor = stats(
         decimals=0,
     ),
     Query(
-        'max(clusterwatt_collector_age_seconds{collector!~"grid|price"})',
+        'max(clusterwatt_collector_age_seconds{collector!~"grid|price|nvme"})',
         "oldest reading",
         SECONDS,
         good_below(60, 300),

@@ -67,6 +67,7 @@ who = table(
     },
     links={"Node": TO_NODE, "Job": TO_JOB},
     absent="nobody",
+    widths={"GPU": 55, "Signal": 80, "User": 80, "Model": 200},
 )
 state = stats(
     "State",

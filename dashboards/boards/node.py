@@ -73,7 +73,7 @@ health = stats(
         decimals=0,
     ),
     Query(
-        f'max(clusterwatt_collector_age_seconds{{{NODE}, collector!~"grid|price"}})',
+        f'max(clusterwatt_collector_age_seconds{{{NODE}, collector!~"grid|price|nvme"}})',
         "oldest reading",
         SECONDS,
         good_below(60, 300),

@@ -17,7 +17,7 @@ import pytest
 from clusterwatt.rules import shipped
 from tests.boards import written
 from tests.boards.written import BOARDS, Json
-from tests.e2e.servers import Server, answers, free_port, running, wait_for
+from tests.e2e.servers import Server, answers, free_port, running, until, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -38,6 +38,7 @@ faults:
 - {fault: throttled, node: node-0002, gpu: 3, amount: 0.5, at: 5s}
 - {fault: port_flaps, node: node-0002, item: mlx5_2, at: 15s}
 - {fault: port_errors, node: node-0002, item: mlx5_3, amount: 5, at: 5s}
+- {fault: port_down, node: node-0004, item: mlx5_2, at: 5s}
 - {fault: blocked, node: node-0003, at: 5s}
 - {fault: collector_fails, node: node-0003, item: hwmon, at: 5s}
 - {fault: loss_not_finite, job: pretrain-70b, at: 10s, lasts: 5m}
@@ -210,6 +211,20 @@ def test_every_panel_of_the_board_has_its_data(name: str, store: Server) -> None
         if time.monotonic() > end_s:
             raise AssertionError("\n".join(faults))
         time.sleep(EVERY_S)
+
+
+def test_a_port_that_is_down_is_0_on_the_map_though_it_has_no_rate(store: Server) -> None:
+    board = BOARDS["fabric"]
+    panel = next(panel for panel in written.panels(board) if panel["title"].startswith("Rails"))
+    expression = Chosen(store, board).filled(panel["targets"][0]["expr"])
+
+    def down() -> bool:
+        rows = ask(store, "query", query=expression)
+        return ("node-0004", "mlx5_2", "0") in {
+            (row["metric"]["instance"], row["metric"]["device"], row["value"][1]) for row in rows
+        }
+
+    until(down, WITHIN_S, "the port is on the map")
 
 
 def test_panels_that_may_be_empty_are_there() -> None:
