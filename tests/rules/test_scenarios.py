@@ -121,7 +121,7 @@ def test_all_rules_hold_at_a_scrape_every_thirty_seconds(name: str, promtool: Pa
     assert played(promtool, [scrapes.resampled(test, 30) for test in of_file(name)]) == []
 
 
-@pytest.mark.parametrize("missed", [7, 22])
+@pytest.mark.parametrize("missed", [7, pytest.param(22, marks=pytest.mark.full)])
 def test_rules_hold_over_a_missed_scrape(missed: int, promtool: Path) -> None:
     """At the longest interval: two minutes without a sample, every half hour."""
     assert played(promtool, [scrapes.without(named(name), missed, 30) for name in SHARPEST]) == []

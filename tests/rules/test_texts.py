@@ -88,9 +88,9 @@ def test_an_alert_says_what_where_and_what_next(name: str, severity: str) -> Non
 
 
 def firing() -> dict[tuple[str, str], tuple[dict[str, Any], dict[str, Any], dict[str, str]]]:
-    """For each alert a scenario, a check of it in which it fires, and the labels it has there."""
+    """For each alert the shortest scenario in which it fires, the check of it, and its labels there."""
     found: dict[tuple[str, str], tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {}
-    for test in scenarios.scenarios():
+    for test in sorted(scenarios.scenarios(), key=scenarios.minutes):
         for check in test.get("alert_rule_test", ()):
             for alert in check["exp_alerts"]:
                 key = check["alertname"], alert["exp_labels"]["severity"]

@@ -144,7 +144,7 @@ def run(
     asked = {check["alertname"] for test in tests for check in test.get("alert_rule_test", ())}
     job = next((found[1] for alert in rules.alerts if (found := SCRAPE_JOB.search(alert["expr"]))), "")
     kept = [_kept(test, here) for test in tests]
-    cost = [(_minutes(test), test) for test in kept]
+    cost = [(minutes(test), test) for test in kept]
     cost.sort(key=lambda pair: -pair[0])
     with tempfile.TemporaryDirectory(prefix="clusterwatt-rules-") as name:
         folder = Path(name)
@@ -199,8 +199,8 @@ def _kept(test: Document, here: set[str]) -> Document:
     return {**test, "alert_rule_test": checks}
 
 
-def _minutes(test: Document) -> int:
-    """How long it lasts, times the series: what it costs to play."""
+def minutes(test: Document) -> int:
+    """How long a scenario lasts, times its series: what it costs to play."""
     checks = (*test.get("alert_rule_test", ()), *test.get("promql_expr_test", ()))
     last = max((expression.seconds(check["eval_time"]) for check in checks), default=0)
     return last // 60 * len(test["input_series"])
