@@ -18,7 +18,7 @@ endif
 LOAD_NVML := import ctypes; ctypes.CDLL("libnvidia-ml.so.1")
 
 .DEFAULT_GOAL := help
-.PHONY: help run check docs lock bench clean $(if $(strip $(STALE)),$(RUNNABLE) $(READY))
+.PHONY: help run demo check docs lock bench clean $(if $(strip $(STALE)),$(RUNNABLE) $(READY))
 
 help: ## List the targets
 	@echo "make TARGET [PYTHON=$(PYTHON)] [LISTEN=$(LISTEN)] [FULL=1]"
@@ -31,6 +31,9 @@ run: $(RUNNABLE) ## Install into .venv and start the agent; without an NVIDIA dr
 	  echo "No NVIDIA driver on this machine: simulating 8 x H100. Network, disks and host are real."; \
 	  exec $(BIN)/clusterwatt run --listen $(LISTEN) --simulate h100; \
 	fi
+
+demo: $(RUNNABLE) ## A simulated cluster with Prometheus, its rules and Alertmanager; Grafana where it is installed
+	@exec $(BIN)/python -m tests.tools.demo
 
 check: $(READY) ## Format, lint, types, layers, tests on every Python here, end to end; FULL=1 leaves nothing out
 	@$(BIN)/python -m tests.tools.check $(if $(filter 1,$(FULL)),--full)
