@@ -33,7 +33,7 @@ STEP_TIMEOUT_S = 900
 PYTEST = ("-m", "pytest", "--quiet", "-rs", "--durations=3", "--durations-min=5")
 PARALLEL = ("-n", "2")
 # Other interpreters run what a difference between them has shown in before, or would: text of errors, regular
-# expressions, threads, dates, sqlite, parsing. With `--full` the oldest one runs everything.
+# expressions, threads, dates, sqlite, parsing.
 TELLING = (
     *("tests/attribution", "tests/config", "tests/feeds", "tests/flight", "tests/ledger", "tests/meters"),
     *("tests/nvml", "tests/report", "tests/training", "tests/workloads", "tests/expose/test_render.py"),
@@ -73,10 +73,11 @@ def unit_step(python: Path, version: str, *, full: bool, only: Sequence[str] = (
     return Step(f"unit tests, Python {version}", (python, *PYTEST, *PARALLEL, "-m", marks, *only))
 
 
-def end_to_end_step(*, full: bool) -> Step:
-    """The real agent among real servers; one test at a time, because they measure rates and times."""
-    marks = "e2e" if full else "e2e and not full"
-    return Step("end to end", (sys.executable, *PYTEST, "-m", marks, "tests/e2e"))
+def end_to_end_step(*, full: bool, alone: bool) -> Step:
+    """The real agent among real servers; one test at a time. `alone`: those that measure rates and times."""
+    marks = ("e2e" if full else "e2e and not full") + (" and alone" if alone else " and not alone")
+    name = "end to end, measured" if alone else "end to end"
+    return Step(name, (sys.executable, *PYTEST, "-m", marks, "tests/e2e"))
 
 
 def run_step(step: Step, report: Report) -> None:
@@ -138,18 +139,14 @@ def say(result: str, name: str, started_s: float, output: str = "") -> None:
 def check(*, full: bool) -> Report:
     """Run all steps, whatever fails on the way.
 
-    The end-to-end tests mostly wait, so other work goes on beside them; not with `full`, where they also
-    compare rates and times.
+    The end-to-end tests mostly wait, so other work goes on beside them. With `full` those that measure rates
+    and times have the machine for themselves.
     """
     report = Report()
     found = pythons.others()
     chosen = found if full else pythons.ends(found)
     for version in found.keys() - chosen.keys():
         report.left_out.append(f"unit tests, Python {version}: for want of time; FULL=1 runs them")
-    if chosen and not full:
-        names = ", ".join(chosen)
-        report.left_out.append(f"many unit tests, Python {names}: for want of time; FULL=1 runs more")
-    oldest = next(iter(pythons.ends(found)), "")
     with ThreadPoolExecutor(max_workers=1) as background:
         others = {
             version: background.submit(pythons.environment, version, python)
@@ -161,16 +158,18 @@ def check(*, full: bool) -> Report:
             attempt(name, report, partial(apt.fetch, name))
         if full:
             attempt("helm", report, helm.fetch)
-        run_step(unit_step(Path(sys.executable), f"3.{sys.version_info.minor}", full=full), report)
-        end_to_end = background.submit(run_step, end_to_end_step(full=full), report)
         if full:
-            end_to_end.result()
+            run_step(end_to_end_step(full=True, alone=True), report)
+        end_to_end = [background.submit(run_step, end_to_end_step(full=full, alone=False), report)]
+        if not full:
+            end_to_end.append(background.submit(run_step, end_to_end_step(full=False, alone=True), report))
+        run_step(unit_step(Path(sys.executable), f"3.{sys.version_info.minor}", full=full), report)
         for version, environment in others.items():
             python = attempt(f"environment, Python {version}", report, environment.result)
             if python:
-                only = () if full and version == oldest else TELLING
-                run_step(unit_step(python, version, full=False, only=only), report)
-        end_to_end.result()
+                run_step(unit_step(python, version, full=False, only=TELLING), report)
+        for step_done in end_to_end:
+            step_done.result()
     return report
 
 
