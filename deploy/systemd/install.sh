@@ -67,6 +67,9 @@ install_package() {
         act "$python" -m venv "$root$prefix"
     fi
     act "$root$prefix/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "$from"
+    if [ -n "$root" ] && [ "$dry" = 0 ]; then # scripts name the interpreter by the path that it had here
+        find "$root$prefix/bin" -type f -exec sed -i "1s|^#!$root/|#!/|" {} +
+    fi
     act ln -sfn "$prefix/bin/clusterwatt" "$root$command"
 }
 

@@ -184,3 +184,8 @@ def test_uninstall_leaves_the_ledger(inside: Space) -> None:
     assert left.stdout == ""
     inside.run("test", "-e", "/var/lib/clusterwatt/simulated.db")
     inside.run("test", "-e", "/etc/clusterwatt/clusterwatt.yaml")
+
+    def driver_host_ended() -> bool:
+        return "driver.host" not in inside.run("sh", "-c", "cat /proc/[0-9]*/cmdline").stdout
+
+    until(driver_host_ended, 20, "the process that has the driver open has ended by itself")

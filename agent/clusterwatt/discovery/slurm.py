@@ -135,7 +135,9 @@ def _text(answer: str) -> list[Node]:
     """Nodes of the text: one line each, or with blank lines between them where --oneliner was left out."""
     nodes: list[Node] = []
     for record in re.split(r"(?:^|\n)(?=NodeName=)", answer):
-        fields = dict(reversed([match.groups() for match in FIELD.finditer(record)]))
+        fields: dict[str, str] = {}
+        for match in FIELD.finditer(record):
+            fields.setdefault(match[1], match[2])  # what follows may be text of people, in Reason or Comment
         if "NodeName" not in fields:
             continue
         try:
