@@ -8,7 +8,10 @@ from typing import Any
 Scenario = dict[str, Any]
 Sample = float | str | None  # None: no sample; a text: `stale`
 
-RUN = re.compile(r"(?P<start>-?[\d.]+)(?:(?P<step>[+-][\d.]+))?x(?P<count>\d+)|(?P<gap>_)(?:x(?P<gaps>\d+))?")
+NUMBER = r"[\d.]+(?:[eE][+-]?\d+)?"
+RUN = re.compile(
+    rf"(?P<start>-?{NUMBER})(?P<step>[+-]{NUMBER})?x(?P<count>\d+)|(?P<gap>_)(?:x(?P<gaps>\d+))?"
+)
 # What the agent itself adds up from its start.
 OF_THE_AGENT = re.compile(r"clusterwatt_gpu_(activity|busy|state|energy|throttle)_\w+_total\b")
 
