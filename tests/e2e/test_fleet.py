@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -122,8 +123,6 @@ def test_and_for_two_minutes(fleet: Server, store: Server) -> None:
 
 
 def test_a_scenario_that_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:
-    import subprocess
-
     bad = tmp_path / "bad.yaml"
     bad.write_text("faults:\n- {fault: xid, node: node-0099, gpu: 0, code: 79}\n")
     command = [sys.executable, "-m", "clusterwatt", "simulate", "fleet", "--scenario", str(bad)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from pathlib import Path
-from statistics import mean
 
 import msgspec
 import pytest
@@ -74,12 +74,12 @@ async def test_the_gpus_of_a_job_move_together_and_the_fabric_carries_their_grad
     assert len(jobs) == 1
     before = {(n.name, p.device): p.transmit_bytes or 0 for n in nodes for p in n.snapshot.of(RdmaPort)}
     steps = nodes[0].snapshot.of(TrainingProgress)[0].step or 0
-    await ticking.tick(60)
+    await ticking.tick(20, step_s=3.0)
     after = {(n.name, p.device): p.transmit_bytes or 0 for n in nodes for p in n.snapshot.of(RdmaPort)}
     carried = [after[port] - before[port] for port in before]
     done = (nodes[0].snapshot.of(TrainingProgress)[0].step or 0) - steps
     assert done > 15
-    assert len(set(carried)) == 1
+    assert max(carried) - min(carried) < 10  # what a double leaves of a count of years
     # 0.4 s of each step at 80 % of 50 GB/s.
     assert carried[0] == pytest.approx(done * 0.4 * 0.8 * 50e9, rel=0.1)
     joules = [e.energy_joules for n in nodes for e in n.snapshot.of(GpuEnergy) if e.scope == "gpu"]
@@ -89,8 +89,8 @@ async def test_the_gpus_of_a_job_move_together_and_the_fabric_carries_their_grad
 
 @looped
 async def test_the_books_of_every_node_close(tmp_path: Path) -> None:
-    ticking = Ticking(settings(16), tmp_path)
-    await ticking.tick(16)
+    ticking = Ticking(settings(11), tmp_path)
+    await ticking.tick(8)
     for node in ticking.fleet.nodes:
         states = sum(state.energy_joules or 0 for state in node.snapshot.of(GpuState))
         energy = sum(e.energy_joules for e in node.snapshot.of(GpuEnergy) if e.scope == "gpu")
@@ -104,7 +104,7 @@ async def test_the_books_of_every_node_close(tmp_path: Path) -> None:
 @looped
 async def test_a_gpu_that_is_latched_says_100_percent_and_draws_nothing(tmp_path: Path) -> None:
     ticking = Ticking(settings(9), tmp_path)
-    await ticking.tick(5)
+    await ticking.tick(2)
     node = ticking.fleet.nodes[8]
     use = {use.gpu: use for use in node.snapshot.of(GpuUse)}["7"]
     assert use.utilization_ratio == 1.0
@@ -133,13 +133,10 @@ async def test_nodes_may_have_other_models(tmp_path: Path) -> None:
 
 
 @looped
-async def test_many_nodes_cost_little(tmp_path: Path) -> None:
-    """Threads would show here: one page worker for each node and nothing else."""
-    import threading
-
+async def test_a_node_has_one_thread_which_makes_its_pages(tmp_path: Path) -> None:
     before = threading.active_count()
-    ticking = Ticking(settings(8), tmp_path)
+    ticking = Ticking(settings(5), tmp_path)
     await ticking.tick(2)
-    assert threading.active_count() - before <= 8 + 1
-    assert mean(node.gpus_visible for node in ticking.fleet.nodes) == 8
+    assert threading.active_count() - before <= 5 + 1
+    assert [node.gpus_visible for node in ticking.fleet.nodes] == [8] * 5
     await ticking.close()

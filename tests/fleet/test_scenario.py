@@ -161,10 +161,10 @@ async def test_faults_of_nodes_show_and_end(tmp_path: Path) -> None:
 @looped
 async def test_a_run_that_hangs_keeps_its_gpus_busy_at_low_power_and_makes_no_step(tmp_path: Path) -> None:
     ticking = Ticking(settings(4), tmp_path, played(Fault("hang", job="pretrain-70b", at="20s", lasts="60s")))
-    await ticking.tick(25)
+    await ticking.tick(9, step_s=3.0)
     node = ticking.fleet.nodes[0]
     before = node.snapshot.of(TrainingProgress)[0]
-    await ticking.tick(20)
+    await ticking.tick(6, step_s=3.0)
     hung = node.snapshot.of(TrainingProgress)[0]
     assert hung.step == before.step
     assert hung.last_event_timestamp_seconds == before.last_event_timestamp_seconds
@@ -172,7 +172,7 @@ async def test_a_run_that_hangs_keeps_its_gpus_busy_at_low_power_and_makes_no_st
         for gpu in other.library.gpus:
             assert gpu.power_w(ticking.clock.wall_s()) < 0.3 * gpu.power_limit_w
             assert gpu.signals.busy.at(ticking.clock.wall_s()) == 1.0
-    await ticking.tick(60)
+    await ticking.tick(16, step_s=3.0)
     assert (node.snapshot.of(TrainingProgress)[0].step or 0) > (hung.step or 0)
     await ticking.close()
 
@@ -200,10 +200,10 @@ async def test_a_straggler_slows_all_and_only_it_is_hot(tmp_path: Path) -> None:
 @looped
 async def test_a_loss_that_is_not_finite_is_counted_and_not_shown(tmp_path: Path) -> None:
     ticking = Ticking(settings(4), tmp_path, played(Fault("loss_not_finite", job="pretrain-70b", at="5s")))
-    await ticking.tick(3)
+    await ticking.tick(2)
     node = ticking.fleet.nodes[0]
     assert {n.nonfinite for n in node.snapshot.of(TrainingNonfinite)} == {0.0}
-    await ticking.tick(20)
+    await ticking.tick(7, step_s=3.0)
     assert all(n.nonfinite > 3 for n in node.snapshot.of(TrainingNonfinite))
     assert node.snapshot.of(TrainingProgress)[0].gradient_norm is None
     await ticking.close()

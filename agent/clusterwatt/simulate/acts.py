@@ -12,7 +12,6 @@ import msgspec
 
 from clusterwatt.simulate.work import NOTHING, Cycle, Flat, Signal, Signals, Stage, cycled
 
-STEP_S = 2.4
 _COMPUTE_S, _EXCHANGE_S = 2.0, 0.4
 _STEPS = 50  # of a cycle, after which the data loader is late once
 GIB = float(1 << 30)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from clusterwatt.clock import Clock
@@ -261,12 +260,3 @@ class SimulatedNode:
         for socket in range(SOCKETS):
             name = f"coretemp/package{socket}"
             yield Temperature(sensor=name, temperature_celsius=round(inlet + 18.0 + 40.0 * warm, 1))
-
-
-def collectors(
-    parts: Sequence[Part], clock: Clock, troubles: Troubles
-) -> Iterator[tuple[PartCollector, float]]:
-    """Each part as a collector, with its cadence."""
-    make = partial(PartCollector, clock=clock, troubles=troubles)
-    for part in parts:
-        yield make(part), part.every_seconds
