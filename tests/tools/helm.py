@@ -36,7 +36,7 @@ def fetch() -> Path:
     go = shutil.which("go")
     if go is None:
         raise Unavailable("neither helm nor go is on PATH")
-    environment = os.environ | {"GOBIN": str(BIN), "GOFLAGS": "-trimpath"}
+    environment = os.environ | {"GOBIN": str(BIN)}
     try:
         done = subprocess.run(
             [go, "install", MODULE],
