@@ -159,6 +159,7 @@ top = table(
     links={"Name": TO_JOB},
     sort="Energy",
     only="Energy",
+    widths={"Name": 110, "Job": 120, "User": 65, "Currency": 75},
 )
 STATE_ENERGY = 'sum(increase(clusterwatt_gpu_state_energy_joules_total{{state="{}"}}[$__range])) / 3.6e6'
 STATE_COST = 'sum by (currency) (increase(clusterwatt_gpu_state_cost_total{{state="{}"}}[$__range]))'

@@ -51,6 +51,7 @@ alerts = table(
     sort="Severity",
     rising=True,
     absent=NONE,
+    widths={"Severity": 85, "Alert": 220, "How many": 85},
 )
 hand = table(
     "GPUs and nodes that need a hand",
@@ -403,7 +404,7 @@ BOARD = Board(
     HAS["fleet"],
     first=[[alerts, hand], [codes, offenders], [monitor]],
     folds=[
-        ("Memory wear, heat, codes", [[wear, heat], [xid_days]]),
+        ("Memory wear, heat, XIDs by day", [[wear, heat], [xid_days]]),
         ("Versions", [[drivers, vbios, versions]]),
         ("GPU hours", [[hours, share]]),
         ("Agents", [[trouble], [cpu, memory, collectors], [series]]),
