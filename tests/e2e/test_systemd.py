@@ -33,7 +33,9 @@ try open_device dd if="$(cat /opt/device)" of=/dev/null count=0
 try make_namespace unshare --user true
 try become_root setpriv --reuid 0 true
 try write_sysctl sh -c 'echo 1 > /proc/sys/vm/drop_caches'
-try read_shadow_of_others cat /proc/1/environ
+try read_environment_of_others cat /proc/1/environ
+try write_cgroups sh -c 'for f in /sys/fs/cgroup /sys/fs/cgroup/*; do mkdir "$f/x" && exit 0; done; exit 1'
+try read_cgroups sh -c 'find /sys/fs/cgroup -path "*/clusterwatt.service/cgroup.procs" -exec cat {} + | grep .'
 try read_kernel_log dd if=/dev/kmsg of=/dev/null bs=8192 count=1
 try write_kernel_log sh -c 'echo x > /dev/kmsg'
 try write_state touch /var/lib/clusterwatt/x
@@ -116,6 +118,17 @@ def test_it_runs_as_its_own_user_with_three_capabilities(inside: Space) -> None:
     assert status["Seccomp"] == "2"
 
 
+def test_it_tells_systemd_that_it_is_alive(inside: Space) -> None:
+    def told_us(name: str) -> int:
+        shown = inside.run("systemctl", "show", "--value", f"--property={name}", "clusterwatt")
+        return int(shown.stdout.strip())
+
+    first = told_us("WatchdogTimestampMonotonic")
+    assert first > 0
+    until(lambda: told_us("WatchdogTimestampMonotonic") > first, 20, "another word of life")
+    assert told_us("NRestarts") == 0
+
+
 def test_no_default_collector_is_refused_anything(inside: Space) -> None:
     until(lambda: page(inside).value("clusterwatt_gpus_visible") == 8, 20, "the simulated GPUs are there")
     found = page(inside)
@@ -162,7 +175,14 @@ def test_what_the_unit_allows(inside: Space) -> None:
     inside.run("systemctl", "start", "probe.service")
     answers = dict(line.split() for line in inside.run("cat", "/run/probe.out").stdout.splitlines())
     allowed = {name for name, answer in answers.items() if answer == "yes"}
-    assert allowed == {"read_shadow_of_others", "read_kernel_log", "write_state", "write_run", "read_clock"}
+    assert allowed == {
+        "read_environment_of_others",
+        "read_kernel_log",
+        "read_cgroups",
+        "write_state",
+        "write_run",
+        "read_clock",
+    }
 
 
 def test_a_reload_is_taken_and_a_second_installation_changes_nothing(inside: Space) -> None:
