@@ -35,7 +35,7 @@ try become_root setpriv --reuid 0 true
 try write_sysctl sh -c 'echo 1 > /proc/sys/vm/drop_caches'
 try read_environment_of_others cat /proc/1/environ
 try write_cgroups sh -c 'for f in /sys/fs/cgroup /sys/fs/cgroup/*; do mkdir "$f/x" && exit 0; done; exit 1'
-try read_cgroups sh -c 'find /sys/fs/cgroup -path "*/clusterwatt.service/cgroup.procs" -exec cat {} + | grep .'
+try read_cgroups sh -c 'find /sys/fs/cgroup -path "*/clusterwatt.*/cgroup.procs" -exec cat {} + | grep .'
 try read_kernel_log dd if=/dev/kmsg of=/dev/null bs=8192 count=1
 try write_kernel_log sh -c 'echo x > /dev/kmsg'
 try write_state touch /var/lib/clusterwatt/x
