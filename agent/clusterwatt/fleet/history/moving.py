@@ -119,6 +119,7 @@ class History:
         self._market = Market("", cluster.nodes * cluster.gpus, Troubles())
         self._spells: dict[int, list[Spell]] = {}
         self._voices: dict[tuple[object, ...], Voice] = {}
+        self._rates: dict[tuple[Lane, str], Signal] = {}
         self._singing: list[Voice] = []
         self._shared: dict[tuple[object, ...], Lines] = {}
         self._nodes = [_Node(self, number) for number in range(cluster.nodes)]
@@ -155,6 +156,12 @@ class History:
             self._voices[key] = Voice(signals, stretches(parts, self.price, slow=slow), self.from_s)
         return self._voices[key]
 
+    def rate(self, lane: Lane, name: str) -> Signal:
+        """What a lane does around each of its GPUs."""
+        if (lane, name) not in self._rates:
+            self._rates[lane, name] = lane.rate(name)
+        return self._rates[lane, name]
+
     def sung(self, voice: Voice, times: Sequence[float]) -> Voice:
         """A voice with the values of these times."""
         if voice.times is not times:
@@ -190,10 +197,10 @@ class _Node:
         library = SimulatedLibrary(profile, cluster.gpus, seed, lambda: history.from_s, work=work)
         self._boards = [self._board(gpu, number) for gpu in library.gpus]
         self._lanes = list(dict.fromkeys(board.lane for board in self._boards if board.lane is not None))
-        cpus = [(1.0, board.lane.rate("cpus")) for board in self._boards if board.lane is not None]
+        cpus = [(float(len(self._on(lane))), history.rate(lane, "cpus")) for lane in self._lanes]
         self._cpus: Signal = Weighted([(1.0, Flat(1.5)), *cpus])
         self._claims = NodeClaims(cluster, number, seed, Troubles())
-        self._logs = [Log(lane) for lane in self._lanes if lane.places[0][0] == number]
+        self._logs = [Log(lane) for lane in self._lanes if lane.kind.tokens and lane.places[0][0] == number]
         self._names: dict[JobRun, tuple[Job, list[Reading]]] = {}
         self._months: dict[str, tuple[str, float]] = {}
 
@@ -472,7 +479,7 @@ class _Node:
             block.add("filesystem_last_probe_timestamp_seconds", self._name, mount, now)
 
     def _carried(self, lane: Lane, times: Iterable[float]) -> Iterator[float]:
-        signal = lane.rate("fabric")
+        signal = self._history.rate(lane, "fabric")
         zero = signal.integral(self._boot_s)
         for time_s in times:
             yield float(math.floor(PORT_BYTES_PER_S * (signal.integral(time_s) - zero)))
