@@ -95,7 +95,7 @@ power = stats(
 )
 quiet = cells(
     "Power of the GPUs, share of their limit, the 16 nodes that draw least",
-    "Mean power of a node's GPUs over their power limit; one row a node. Pale: they draw little. A pale row in "
+    "Mean power of a node's GPUs over their power limit; one row a node. Faint: they draw little. A faint row in "
     "a busy cluster is a node that is free, idle or hung. Grey or no cell: no reading.",
     (14, 8),
     Query(f"{POWER_SHARE} and on (instance) {QUIETEST}", "{{instance}}", RATIO),
