@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 from tests.e2e import servers
 from tests.fleet.fleets import Ticking, settings
 from tests.tools import apt
@@ -118,9 +119,18 @@ def measure(nodes: int, minutes: int) -> None:
         with servers.running(command, log) as process:
             url = f"http://127.0.0.1:{port}"
             servers.wait_for(process, log, lambda: servers.answers(f"{url}/-/ready"), "ready")
-            time.sleep(130)  # two evaluations: the second finds the records of the first
+            time.sleep(70)  # the second evaluation finds the records of the first
+            watched = psutil.Process(process.pid)
+            before_s = sum(watched.cpu_times()[:2])
+            time.sleep(60)
+            cpu_s = sum(watched.cpu_times()[:2]) - before_s
             took = servers.until(lambda: evaluation_s(url), 70, "an evaluation of every group")
-    print(f"{nodes} nodes, {len(first)} series each, {minutes} min: {sum(took.values()):.2f} s a cycle")
+    # Processor time is the honest figure of a machine that others use as well.
+    print(
+        f"{nodes} nodes, {len(first)} series each, {minutes} min: a cycle takes {cpu_s:.2f} s of CPU, ",
+        end="",
+    )
+    print(f"{sum(took.values()):.2f} s by the clock of this machine")
     for group, seconds in sorted(took.items(), key=lambda entry: -entry[1]):
         print(f"  {group:28} {seconds:.3f} s")
 
