@@ -39,7 +39,7 @@ class Runs:
     def __init__(self) -> None:
         self.reports: list[tuple[Report, str]] = []
 
-    def report(self, report: Report, owner: str) -> bool:
+    def report(self, report: Report, owner: str, *, known: bool) -> bool:
         self.reports.append((report, owner))
         return True
 

@@ -16,7 +16,7 @@ class Taken:
         self.reports: list[tuple[Report, str]] = []
         self.room = True
 
-    def report(self, report: Report, owner: str) -> bool:
+    def report(self, report: Report, owner: str, *, known: bool) -> bool:
         if self.room:
             self.reports.append((report, owner))
         return self.room

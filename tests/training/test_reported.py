@@ -4,8 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import TypeVar
 
-import pytest
-
 from clusterwatt.config.model import Training as Settings
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.training import (
@@ -177,11 +175,10 @@ def test_two_jobs_may_give_their_runs_one_name() -> None:
     }
 
 
-@pytest.mark.parametrize("known", ["", "slurm/1"])
-def test_files_and_reports_of_a_run_are_one(known: str) -> None:
+def test_files_and_reports_of_a_run_are_one() -> None:
     node = Node()
     state = node.followed["a"] = RunState("a")
-    state.owner = known
+    state.owner = "slurm/1"
     state.take("train_loss", 2.0, step=3, wall_s=T0)
     readings = node.report(report(time_s=T0 + 1, phase="train", tokens=10.0))
     assert of(TrainingRun, readings) == []  # the collector says what the files hold
@@ -194,9 +191,27 @@ def test_a_run_that_reports_before_its_files_are_found_goes_on_as_one() -> None:
     node = Node()
     node.report(report(phase="train"))
     node.followed["a"] = RunState("a")
+    node.followed["a"].owner = "slurm/1"
+    assert of(TrainingRun, node.readings()) == []
     readings = node.report(report(time_s=T0 + 1, step=1.0))
     assert of(TrainingRun, readings) == []
+    assert node.followed["a"].progress().step == 1.0
     assert [reading.start_timestamp_seconds for reading in of(TrainingPhaseStart, readings)] == [T0]
+
+
+def test_nobody_takes_over_files_whose_owner_is_not_known_yet() -> None:
+    node = Node()
+    files = node.followed["a"] = RunState("a")
+    files.take("train_loss", 2.0, step=3, wall_s=T0)
+    readings = node.report(report(step=99.0, phase="eval"), owner="slurm/666")
+    assert of(TrainingRun, readings) == [TrainingRun("a", "slurm/666", "")]
+    assert (files.owner, files.progress().step) == ("", 3.0)
+    files.owner = "slurm/1"
+    readings = node.report(report(time_s=T0 + 1, phase="train"), owner="slurm/1")
+    assert {(p.job_id, p.phase) for p in of(TrainingPhase, readings) if p.current} == {
+        ("slurm/1", "train"),
+        ("slurm/666", "eval"),
+    }
 
 
 def test_files_of_another_job_are_another_run() -> None:
@@ -211,6 +226,7 @@ def test_files_of_another_job_are_another_run() -> None:
 def test_a_run_whose_files_are_let_go_goes_with_them() -> None:
     node = Node()
     node.followed["a"] = RunState("a")
+    node.followed["a"].owner = "slurm/1"
     node.report(report(phase="train"))
     node.followed.clear()
     assert node.readings() == []
@@ -232,6 +248,20 @@ def test_who_makes_up_names_takes_the_room_of_nobody_else() -> None:
     readings = node.report(report("a"), owner="slurm/1")
     names = [reading.run for reading in of(TrainingRun, readings)]
     assert names == [*(f"junk{number}" for number in range(68, 100)), "a"]
+    assert of(Failure, readings) == []
+
+
+def test_who_makes_up_jobs_as_well_takes_the_room_of_nobody_whom_the_kernel_names() -> None:
+    node = Node()
+    node.report(report("honest"), owner="slurm/1")
+    for number in range(400):
+        made_up = report(f"junk{number}", time_s=T0 + number)
+        assert node.mailbox.report(made_up, f"slurm/{number}", known=False)
+        node.readings()
+    readings = node.report(*(report(f"run{number}") for number in range(30)), owner="slurm/2")
+    names = {reading.run for reading in of(TrainingRun, readings)}
+    assert {"honest", *(f"run{number}" for number in range(30))} < names
+    assert {name for name in names if name.startswith("junk")} == {f"junk{n}" for n in range(336, 400)}
     assert of(Failure, readings) == []
 
 

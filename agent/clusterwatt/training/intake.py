@@ -42,8 +42,8 @@ class Verdict(msgspec.Struct, frozen=True):
 class Runs(Protocol):
     """What is known of all runs; this end of it is called in the event loop and returns at once."""
 
-    def report(self, report: Report, owner: str) -> bool:
-        """Take in a report with a time; False when there is no room for it now."""
+    def report(self, report: Report, owner: str, *, known: bool) -> bool:
+        """Take in a report with a time; False when there is no room for it now. `known`: as of the sender."""
         ...
 
 
@@ -76,7 +76,8 @@ class Intake:
             )
         time_s = now_s if report.time_s is None else report.time_s
         report = msgspec.structs.replace(report, time_s=time_s)
-        if not self._runs.report(report, sender.owner if sender.known else report.job):
+        owner = sender.owner if sender.known else report.job
+        if not self._runs.report(report, owner, known=sender.known):
             return Verdict(503, ("there is no room for more reports now; try again",))
         return Verdict(204)
 

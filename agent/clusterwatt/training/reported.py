@@ -1,9 +1,9 @@
 """Runs that report of themselves, beside those whose files are followed, and as one with these.
 
 Reports come in on the thread of the event loop and wait in a mailbox until the collector's next pass. One for
-a run whose files are followed, and whose owner is the same or not known, goes to that run: a process may
-write TensorBoard files and report its phases. Any other is for a run of its own, told from one of the same
-name by its owner.
+a run whose files are followed, and whose owner is the same, goes to that run: a process may write TensorBoard
+files and report its phases. Any other is for a run of its own, told from one of the same name by its owner;
+while nobody knows whose the files are, a report cannot claim them, and joins them once its owner is theirs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from clusterwatt.catalog import CORE, Table
 from clusterwatt.clock import Clock
@@ -23,6 +24,7 @@ from clusterwatt.training.state import RunState
 from clusterwatt.training.tags import Tags
 
 MAX_OF_OWNER = 32  # runs: a process that makes up names must not take the room of others
+MAX_UNKNOWN = 64  # runs of all that say themselves whose they are: they can make up owners as well
 MAX_WAITING = 8_192  # scalars and reports in the mailbox: a few MiB
 
 BY_RUN = ("run", "job_id")
@@ -44,24 +46,33 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._reports: list[tuple[Report, str]] = []
+        self._reports: list[_Received] = []
         self._weight = 0
 
-    def report(self, report: Report, owner: str) -> bool:
-        """Put a report in; False when it is full, because nobody has taken any out."""
+    def report(self, report: Report, owner: str, *, known: bool = True) -> bool:
+        """Put a report in; False when it is full, because nobody has taken any out.
+
+        `known`: the kernel has said whose it is; else the sender has.
+        """
         weight = 1 + len(report.scalars) + len(report.nonfinite)
         with self._lock:
             if self._weight + weight > MAX_WAITING:
                 return False
             self._weight += weight
-            self._reports.append((report, owner))
+            self._reports.append(_Received(report, owner, known))
         return True
 
-    def take(self) -> list[tuple[Report, str]]:
+    def take(self) -> list[_Received]:
         """Everything in it, in the order in which it came."""
         with self._lock:
             reports, self._reports, self._weight = self._reports, [], 0
         return reports
+
+
+class _Received(NamedTuple):
+    report: Report
+    owner: str
+    known: bool
 
 
 class ReportedRuns:
@@ -76,21 +87,19 @@ class ReportedRuns:
 
     def take(self, followed: Mapping[str, RunState]) -> Iterator[Failure]:
         """Take in what has come; `followed`: the runs whose files are followed, by name."""
+        self._join(followed)
         left_out = False
-        for report, owner in self._mailbox.take():
+        for report, owner, known in self._mailbox.take():
             state = followed.get(report.run)
-            if state is not None and owner and state.owner not in ("", owner):
+            if state is not None and owner and state.owner != owner:
                 state = None
-            if state is not None and owner:
-                state.owner = owner
             key = (report.run, owner if state is None else "")
             run = self._runs.get(key)
-            if state is not None:
-                run = run or self._runs.pop((report.run, owner), None)  # alone until its files were found
-            if run is None and not self._make_room(owner):
+            if run is None and not self._make_room(owner, known=known):
                 left_out = True
                 continue
             run = self._runs[key] = run or _Reported(_new(report.run, owner))
+            run.known = run.known or known
             run.take(report, self._tags, state)
         self._forget(followed)
         if left_out:
@@ -104,11 +113,27 @@ class ReportedRuns:
                 yield from run.state.readings()
             yield from run.readings()
 
-    def _make_room(self, owner: str) -> bool:
-        """Whether there is room for one more run of an owner; one who has many gives up the most silent."""
-        own = [key for key in self._runs if key[1] == owner]
+    def _join(self, followed: Mapping[str, RunState]) -> None:
+        """Have runs that were alone until their files, or the owner of these, were found go on as one."""
+        for (name, owner), run in list(self._runs.items()):
+            state = followed.get(name)
+            if state is not None and owner and state.owner == owner:
+                del self._runs[name, owner]
+                run.state, run.followed = state, True
+                self._runs.setdefault((name, ""), run)
+
+    def _make_room(self, owner: str, *, known: bool) -> bool:
+        """Whether there is room for one more run of an owner; one who has many gives up the most silent.
+
+        So do all together who say themselves whose they are.
+        """
+        alone = {key: run for key, run in self._runs.items() if not run.followed}
+        own = [key for key in alone if key[1] == owner]
+        unknown = [] if known else [key for key, run in alone.items() if not run.known]
         if len(own) >= MAX_OF_OWNER:
-            del self._runs[min(own, key=lambda key: self._runs[key].last_s)]
+            del self._runs[min(own, key=lambda key: alone[key].last_s)]
+        elif len(unknown) >= min(MAX_UNKNOWN, max(1, self._settings.max_runs // 4)):
+            del self._runs[min(unknown, key=lambda key: alone[key].last_s)]
         return len(self._runs) < self._settings.max_runs
 
     def _forget(self, followed: Mapping[str, RunState]) -> None:
@@ -126,6 +151,7 @@ class _Reported:
     def __init__(self, state: RunState) -> None:
         self.state = state
         self.followed = False
+        self.known = False  # the kernel has said whose it is
         self.last_s = -math.inf
         self._phase = ""
         self._phase_began_s = -math.inf
