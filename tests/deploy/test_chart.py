@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.deploy.objects import above_baseline, agent, mounts, objects, only, pod
-from tests.tools import apt, helm, manifests
+from tests.tools import helm, manifests
 
 VERSIONS = ("1.29", "1.33", "1.36")
 EVERYTHING = (
@@ -33,22 +33,17 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "nothing kept": ("host.state=", "rbac.create=false", "serviceAccount.create=false"),
 }
 
-pytestmark = pytest.mark.full  # Helm is compiled, and the schemas are a large package
+pytestmark = pytest.mark.full  # Helm and the schemas are large packages, of the extra `dev`
 
 
 @pytest.fixture(scope="module")
 def rendered() -> dict[str, str]:
     """What each variant renders to; made once."""
-    try:
-        return {name: helm.template(manifests.CHART, *settings) for name, settings in VARIANTS.items()}
-    except apt.Unavailable as unavailable:
-        pytest.skip(f"no Helm: {unavailable}")
+    return {name: helm.template(manifests.CHART, *settings) for name, settings in VARIANTS.items()}
 
 
 def test_helm_has_nothing_against_it(rendered: dict[str, str]) -> None:
-    done = subprocess.run(
-        [helm.fetch(), "lint", "--strict", manifests.CHART], capture_output=True, text=True, check=False
-    )
+    done = helm.run("lint", "--strict", manifests.CHART)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

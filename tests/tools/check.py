@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.tools import apt, helm, pythons
+from tests.tools import apt, pythons
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -156,8 +156,6 @@ def check(*, full: bool) -> Report:
             run_step(step, report)
         for name in PROGRAMS_FULL if full else PROGRAMS:
             attempt(name, report, partial(apt.fetch, name))
-        if full:
-            attempt("helm", report, helm.fetch)
         if full:
             run_step(end_to_end_step(full=True, alone=True), report)
         end_to_end = [background.submit(run_step, end_to_end_step(full=full, alone=False), report)]
