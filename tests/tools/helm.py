@@ -24,7 +24,8 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def template(chart: Path, *settings: str, version: str = "1.34", release: str = "clusterwatt") -> str:
     """What the chart renders with `--set` of each setting. Raises ValueError: Helm refuses."""
     sets = [argument for setting in settings for argument in ("--set", setting)]
-    done = run(*("template", release, chart, "--namespace", "clusterwatt", "--kube-version", version, *sets))
+    where = ("--namespace", "clusterwatt", "--kube-version", version)
+    done = run("template", release, chart, *where, *sets)
     if done.returncode != 0:
         raise ValueError(done.stderr)
     return done.stdout
