@@ -83,7 +83,9 @@ class Store:
                 return self._commit(state, payload, wanted, month_of)
 
     def prune(self, retention_days: float, max_bytes: int, live: Collection[str]) -> bool:
-        """Remove what is too old or too much, a little at a time; True while there is more to remove.
+        """Remove what is too old or too much, a little at a time; True while the file is still too large.
+
+        What is too old waits for the next hour: a clock that is years ahead must not empty the ledger.
 
         Totals of accounts, of nobody and of the jobs that are `live` stay as they are.
         """
@@ -104,7 +106,7 @@ class Store:
                 return False
             with transaction(rows):
                 rows.remove(before_s, live)
-            return rows.bytes_used() > max_bytes or cutoff_s > before_s
+            return rows.bytes_used() > max_bytes
 
     def close(self) -> None:
         """Let go of file and lock."""
@@ -183,7 +185,10 @@ class Store:
     def _follow_file(self) -> None:
         """Notice that the file was taken away, and have one again, to which memory is to be written."""
         if self._rows is not None and self._was_taken_away():
-            log.warning("%s: the file was taken away; a new one is begun", self._path)
+            found = (
+                "another was put in its place and is used" if self._path.exists() else "a new one is begun"
+            )
+            log.warning("%s: the file was taken away; %s", self._path, found)
             self._disconnect()
         if self._rows is None:
             self._new = True
