@@ -111,7 +111,15 @@ def test_of_runs_that_are_no_more_nothing_is_kept() -> None:
     node = Node(any=ModelSettings(flops_per_token=1e10))
     for number in range(100):
         node.tick(TrainingProgress(f"junk{number}", JOB, tokens_total=1.0, last_event_timestamp_seconds=T0))
-    assert [len(kept) for kept in (node.runs._rates, node.runs._logs, node.runs._asked)] == [1, 1, 0]
+    assert [len(kept) for kept in (node.runs._rates, node.runs._logs)] == [1, 1]
+
+
+def test_that_no_model_is_stated_is_said_once_for_all_runs(caplog: pytest.LogCaptureFixture) -> None:
+    node = Node()
+    with caplog.at_level("INFO"):
+        for number in range(5):
+            node.tick(TrainingProgress(f"run{number}", JOB, last_event_timestamp_seconds=T0), made=held())
+    assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
 def test_a_rate_that_was_logged_before_the_run_hung_says_nothing_of_now() -> None:

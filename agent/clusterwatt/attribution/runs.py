@@ -116,7 +116,7 @@ class Runs:
         self._rates: dict[Key, TokenRate] = {}
         self._activity = TensorActivity()
         self._since_checkpoint = SinceCheckpoint()
-        self._asked: set[Key] = set()
+        self._told_once = False  # that nobody has stated what the models cost
 
     def use(self, settings: Settings) -> None:
         """Go on with other settings."""
@@ -155,7 +155,6 @@ class Runs:
         for kept in (self._rates, self._logs):
             for key in kept.keys() - keys:
                 del kept[key]
-        self._asked.intersection_update(keys)
 
     def _with_rate(self, progress: TrainingProgress, wall_s: float) -> TrainingProgress:
         """With the rate that follows from the tokens, where none is logged."""
@@ -186,7 +185,7 @@ class Runs:
             yield TrainingHardwareFlops(run, job_id, estimate)
 
     def _tell(self, key: Key, ratio: float | None, missing: str, *, asked_for: bool) -> None:
-        """Say why there is none, or that it cannot be right; to who has not asked for it, once and calmly."""
+        """Say why there is none, or that it cannot be right; to who has not asked for any, once and calmly."""
         name = f"run {key[0]}"
         changes = self._logs.get(key)
         if changes is None:
@@ -199,9 +198,9 @@ class Runs:
         elif asked_for:
             reason = f"{name}: no model FLOP utilisation: {REMEDIES[missing]}"
             changes.bad("mfu", missing, reason)
-        elif key not in self._asked:
-            self._asked.add(key)
-            log.info("%s: no model FLOP utilisation: %s", name, REMEDIES[missing])
+        elif not self._told_once:
+            self._told_once = True
+            log.info("runs have no model FLOP utilisation where %s", REMEDIES[missing])
 
 
 class TensorActivity:
