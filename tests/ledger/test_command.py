@@ -40,6 +40,15 @@ def test_info_beside_the_agent(path: Path, capsys: pytest.CaptureFixture[str]) -
     books.stop(5.0)
 
 
+def test_a_ledger_is_named_as_for_the_reports(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = FakeClock()
+    books = keeper(path, clock)
+    commit(books, clock, batch(clock, {gpu_entry(): amounts()}))
+    books.stop(5.0)
+    assert main(["ledger", "info", "--ledger", str(path)]) == 0
+    assert f"ledger           {path}" in capsys.readouterr().out
+
+
 def test_backup_beside_the_agent(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clock = FakeClock()
     books = keeper(path, clock)

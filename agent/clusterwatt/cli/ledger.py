@@ -29,6 +29,7 @@ def add(commands: Commands) -> None:
     ledger.add_argument("action", choices=("info", "backup"))
     ledger.add_argument("file", metavar="FILE", nargs="?", help="where the copy goes (backup)")
     ledger.add_argument("--force", action="store_true", help="replace FILE where it exists (backup)")
+    ledger.add_argument("--ledger", metavar="FILE", help="ledger.path, the ledger to read")
     settings.add(ledger)
     ledger.set_defaults(act=_ledger)
 
@@ -41,7 +42,7 @@ def _ledger(arguments: argparse.Namespace) -> int:
     if (arguments.action == "backup") != (arguments.file is not None):
         wanted = "name the FILE to write" if arguments.file is None else "info takes no FILE"
         raise EndError(f"clusterwatt ledger {arguments.action}: {wanted}", WRONG_INPUT)
-    path = Path(settings.loaded(arguments).config.ledger.path)
+    path = Path(arguments.ledger or settings.loaded(arguments).config.ledger.path)
     try:
         if arguments.action == "backup":
             size_bytes = backup(path, Path(arguments.file), force=arguments.force)
