@@ -18,6 +18,14 @@ def said(capfdbinary: pytest.CaptureFixture[bytes], *argv: str) -> str:
     return captured.out.decode()
 
 
+@pytest.mark.parametrize("text", ["-1.5h", "-7y", "-7days"])
+def test_a_time_that_looks_like_an_option_says_which_forms_there_are(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["report", "--from", text]) == 2
+    assert "expected now, -7d" in capsys.readouterr().err
+
+
 def test_report_of_a_period_in_local_time(ledger: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     period = ("--from", "2026-11-30T13:00", "--to", "2026-12-01")
     text = said(capfdbinary, "report", "--ledger", str(ledger), *period, "--by", "user", "--format", "json")

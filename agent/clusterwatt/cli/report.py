@@ -53,7 +53,7 @@ def add(commands: Commands) -> None:
     report.set_defaults(act=_report)
     for command in (job, report):
         # A time as -7d looks like an option to argparse, but for what matches this.
-        command._negative_number_matcher = re.compile(r"-\d+[mhdw]?$")  # noqa: SLF001 - there is no other way
+        command._negative_number_matcher = re.compile(r"-[\d.]+[a-z]*$")  # noqa: SLF001 - there is no other way
         command.add_argument("--from", dest="from_", metavar="TIME", default="-7d", help="(default: -7d)")
         command.add_argument("--to", metavar="TIME", default="now", help="(default: now)")
     for command in (jobs, job, report):
