@@ -91,6 +91,18 @@ def test_a_table(ledger: Path) -> None:
     assert text.splitlines()[-1].startswith("total")
 
 
+def test_an_account_that_is_named_as_the_rest_is_told_apart(ledger: Path) -> None:
+    with reader(ledger) as books:
+        (row, *_), rest = books.usage(*PERIOD, "account"), books.unattributed(*PERIOD)
+    named = msgspec.structs.replace(row, key="unattributed")
+    report = lines.report("account", "", PERIOD, [named], rest)
+    for form in (formats.table, formats.as_csv, formats.markdown):
+        rows = form(report).splitlines()
+        assert sum("unattributed" in line for line in rows) == 2
+        assert sum('"unattributed"' in line or '""unattributed""' in line for line in rows) == 1
+    assert json.loads(formats.as_json(report))["lines"][0]["account"] == "unattributed"
+
+
 def test_csv_is_rfc_4180_and_no_formula(ledger: Path) -> None:
     text = usage(ledger, "csv")
     assert text.count("\r\n") == text.count("\n") == 5

@@ -12,7 +12,7 @@ import msgspec
 from clusterwatt.config.problems import escaped
 from clusterwatt.report import period
 from clusterwatt.report.columns import Cell, Column, columns
-from clusterwatt.report.lines import Line, Report
+from clusterwatt.report.lines import REST, TOTAL, Line, Report
 
 MAX_TEXT = 40  # characters of a text in a table
 FORMS: Mapping[str, Callable[[float], str]] = {
@@ -133,8 +133,12 @@ def heading(report: Report) -> str:
 
 
 def _lines(report: Report) -> Iterator[Line]:
-    yield from report.lines
-    if report.rest is not None:
+    if report.rest is None:
+        yield from report.lines
+    else:
+        for line in report.lines:  # an account may bear the name of the rest
+            named_alike = line.label in (REST, TOTAL)
+            yield msgspec.structs.replace(line, label=f'"{line.label}"') if named_alike else line
         yield report.rest
         yield report.total
 

@@ -11,6 +11,8 @@ from clusterwatt.attribution.entries import plus
 from clusterwatt.ledger.report import Cost, UsageRow
 from clusterwatt.ledger.totals import Totals
 
+REST, TOTAL = "unattributed", "total"  # labels of the lines that are no job and no group
+
 
 class Line(msgspec.Struct, frozen=True):
     """What one job or group used.
@@ -92,7 +94,7 @@ class Report(msgspec.Struct, frozen=True):
         lines = [*self.lines, *([] if self.rest is None else [self.rest])]
         active_s = [line.active_seconds for line in lines if line.active_seconds is not None]
         row = summed("", [line.row for line in lines])
-        return _line("total", row, fsum(active_s) if active_s else None)
+        return _line(TOTAL, row, fsum(active_s) if active_s else None)
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -113,11 +115,7 @@ def report(
     lines = [line_of(row) for row in rows]
     # Nobody's time is free. A ledger that could not be written for long puts time of jobs to it as well, of
     # which only the idle part can be told apart.
-    unheld = (
-        None
-        if rest is None
-        else _line("unattributed", rest, None if rest.totals.gpu_seconds is None else 0.0)
-    )
+    unheld = None if rest is None else _line(REST, rest, None if rest.totals.gpu_seconds is None else 0.0)
     return Report(by, source, from_s, to_s, lines, unheld)
 
 
