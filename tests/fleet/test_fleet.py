@@ -10,17 +10,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clusterwatt.readings.gpu import GpuUse
 from clusterwatt.readings.gpu_measured import GpuEnergy
 from clusterwatt.readings.network import RdmaPort
 from clusterwatt.readings.storage import NfsMount
 from clusterwatt.readings.training import TrainingProgress
 from clusterwatt.readings.work import GpuAllocated, GpuState, JobEnergy, JobInfo
+from clusterwatt.simulate.cluster import Cluster, NodeWork
+from clusterwatt.simulate.nvml import SimulatedLibrary
 from tests.fleet.fleets import NOON_S, Ticking, looped, settings
 
 
 async def pages(folder: Path, seed: int, ticks: int = 12) -> list[str]:
-    ticking = Ticking(settings(2, seed=seed), folder)
+    ticking = Ticking(settings(1, seed=seed), folder)
     await ticking.tick(ticks)
     bodies = [(await node.site.page()).body.decode() for node in ticking.fleet.nodes]
     await ticking.close()
@@ -101,15 +102,11 @@ async def test_the_books_of_every_node_close(tmp_path: Path) -> None:
     await ticking.close()
 
 
-@looped
-async def test_a_gpu_that_is_latched_says_100_percent_and_draws_nothing(tmp_path: Path) -> None:
-    ticking = Ticking(settings(9), tmp_path)
-    await ticking.tick(2)
-    node = ticking.fleet.nodes[8]
-    use = {use.gpu: use for use in node.snapshot.of(GpuUse)}["7"]
-    assert use.utilization_ratio == 1.0
-    assert node.library.gpus[7].power_w(ticking.clock.wall_s()) < 80
-    await ticking.close()
+def test_a_gpu_that_is_latched_says_100_percent_and_draws_nothing() -> None:
+    cluster = Cluster(9, 8, 1)
+    library = SimulatedLibrary("h100", 8, 1, lambda: NOON_S, work=NodeWork(cluster, 8))
+    assert library.gpus[7].signals.busy.at(NOON_S) == 1.0
+    assert library.gpus[7].power_w(NOON_S) < 80
 
 
 @looped
