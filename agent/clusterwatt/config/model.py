@@ -527,10 +527,10 @@ class Training(Collector, frozen=True):
 class Slurm(Collector, frozen=True):
     """Jobs of Slurm, from their cgroups and from the files of our prolog; no command of Slurm is run.
 
-    `job_files`: the folder in which the prolog says who holds which GPU. `left_over_seconds`: a file whose job
-    has had no cgroup for so long was left behind; the job is over.
-    `gpu_numbers`: what SLURM_JOB_GPUS counts where there is no such file: the minor number, N of /dev/nvidiaN,
-    with `File=` in gres.conf, or the driver's index.
+    `job_files`: the folder in which the prolog says who holds which GPU. `left_over_seconds`: a file whose
+    job has had no cgroup for so long was left behind; the job is over.
+    `gpu_numbers`: what SLURM_JOB_GPUS counts where there is no such file: the minor number, N of
+    /dev/nvidiaN, with `File=` in gres.conf, or the driver's index.
     `exempt`: a regular expression on the whole id (`slurm/4711`) or name of jobs that rules about waste leave
     out; so does the word `clusterwatt-exempt` in a job's comment.
     """

@@ -48,7 +48,7 @@ class Job(Reading, frozen=True):
 
 
 class JobNodes(Reading, frozen=True):
-    """On how many nodes a job runs, where its scheduler says so: on one, its GPUs here are all that it has."""
+    """On how many nodes a job runs, where its scheduler says so: on one, its GPUs here are all it has."""
 
     job_id: str
     nodes: int
