@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shutil
 import subprocess
 import time
@@ -177,6 +176,3 @@ def evaluation_s(store: Server, rules: Sequence[Rule], at_s: int) -> float:
     for rule in rules:
         ask(store, "query", query=rule.expression, time=at_s)
     return time.monotonic() - began_s
-
-
-SAMPLE = re.compile(r"^(?P<name>\w+)\{(?P<labels>[^}]*)\} (?P<value>\S+) (?P<time>\d+)$")
