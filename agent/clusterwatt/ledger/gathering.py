@@ -5,12 +5,13 @@ A ledger that cannot be written for days must cost neither the memory of the nod
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from clusterwatt.attribution.entries import NOBODY, Amounts, Batch, Entry, JobRecord
 from clusterwatt.ledger.state import Payload
+from clusterwatt.ledger.totals import COMPONENTS, METHODS
 
 MAX_ENTRIES = 20_000  # about 12 MB
 MAX_JOBS = 10_000
@@ -33,6 +34,17 @@ def add(payload: Payload, batch: Batch) -> None:
     payload.unobserved_seconds += batch.unobserved_seconds
     payload.jobs.update((record.job.job_id, record) for record in batch.jobs)
     payload.baselines.update(batch.baselines)
+
+
+def of_known_kinds(batch: Batch) -> tuple[Batch, Sequence[Entry]]:
+    """The batch, and those of its entries whose component or method has no column: renamed, sums stay."""
+    wrong = [entry for entry, amounts in batch.entries.items() if not _is_known(entry, amounts)]
+    if not wrong:
+        return batch, ()
+    entries: dict[Entry, Amounts] = {}
+    for entry, amounts in batch.entries.items():
+        _add(entries, entry if _is_known(entry, amounts) else _renamed(entry), amounts)
+    return msgspec.structs.replace(batch, entries=entries), wrong
 
 
 def joined(older: Payload, newer: Payload) -> Payload:
@@ -93,6 +105,17 @@ def _add(there: dict[Entry, Amounts], entry: Entry, amounts: Amounts) -> None:
         there[entry] = msgspec.structs.replace(amounts)
     else:
         known.add(amounts)
+
+
+def _is_known(entry: Entry, amounts: Amounts) -> bool:
+    without_energy = entry.method == "" and amounts.joules is None
+    return entry.component in COMPONENTS and (entry.method in METHODS or without_energy)
+
+
+def _renamed(entry: Entry) -> Entry:
+    component = entry.component if entry.component in COMPONENTS else "other"
+    method = entry.method if entry.method in METHODS else "estimated"
+    return msgspec.structs.replace(entry, component=component, method=method)
 
 
 def _of_nobody(entry: Entry) -> Entry:

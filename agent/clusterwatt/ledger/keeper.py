@@ -133,9 +133,11 @@ class Keeper:
         self._settle()
         now_s = self._clock.monotonic_s()
         self._seen_s.update(dict.fromkeys(held, now_s))
+        if self._in_use is not None:
+            self._log.bad("", self._in_use.state, str(self._in_use))
         for batch in batches:
             if self._in_use is None:  # else the agent that keeps the ledger books the same
-                self._gather(batch, now_s)
+                self._gather(self._of_known_kinds(batch), now_s)
         loss = gathering.bound(self._gathered)
         if loss.hours or loss.jobs:
             self._tell_loss(loss)
@@ -210,6 +212,18 @@ class Keeper:
         return msgspec.structs.replace(state, jobs=jobs)
 
     # --- What is written -------------------------------------------------------------------------------
+
+    def _of_known_kinds(self, batch: Batch) -> Batch:
+        """The batch, with what it calls by names that have no column under those of the rest."""
+        known, renamed = gathering.of_known_kinds(batch)
+        if renamed:
+            self._errors += len(renamed)
+            names = ", ".join(sorted({f"{entry.component}/{entry.method}" for entry in renamed}))
+            text = (
+                f"{self._settings.path}: {names}: no such component or method; booked under other, estimated"
+            )
+            self._log.bad("kinds", names, f"{text}. A bug of the agent, please report it")
+        return known
 
     def _gather(self, batch: Batch, now_s: float) -> None:
         gathering.add(self._gathered, batch)
@@ -320,10 +334,10 @@ class Keeper:
             self._gathered = gathering.joined(self._in_flight, self._gathered)
             self._in_flight = None
         self._not_before_s = now_s + (max(RETRY_S, self._settings.commit_seconds) if self._state else RETRY_S)
-        if isinstance(error, InUseError):
+        if isinstance(error, InUseError):  # said at the next tick, or by who is told in `wait`
             self._in_use = error
             self._gathered, self._coming, self._kinds = Payload(), {}, {}
-        if isinstance(error, LedgerError):
+        elif isinstance(error, LedgerError):
             self._log.bad("", error.state, str(error))
         else:
             log.error("ledger: a bug of the agent, please report it", exc_info=error)
