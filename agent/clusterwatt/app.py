@@ -191,7 +191,8 @@ class Agent:
         path = Path(settings.path)
         folder = Path(settings.receipts_directory or path.parent / "receipts")
         receipts = Receipts(folder, path, node_name()) if settings.receipts else None
-        keeper = Keeper(settings, self._clock, on_ended=receipts)
+        zone = price.time_zone(config.feeds.price)  # months begin where the tariff's do
+        keeper = Keeper(settings, self._clock, zone=zone, on_ended=receipts)
         try:
             keeper.wait(LEDGER_WITHIN_S)
         except InUseError as error:

@@ -10,7 +10,7 @@ import pytest
 
 from clusterwatt.config.model import Price
 from clusterwatt.config.problems import ConfigError
-from clusterwatt.feeds.price import PriceCollector, check, effectiveness
+from clusterwatt.feeds.price import PriceCollector, check, effectiveness, time_zone
 from clusterwatt.readings.base import Failure
 from clusterwatt.readings.work import AccountMonth, ElectricityPrice, GpuPrice, PowerUsageEffectiveness
 from tests.clocks import FakeClock
@@ -139,3 +139,13 @@ def replace(book: Path, text: str) -> None:
     new = book.with_suffix(".new")
     new.write_text(text)
     os.replace(new, book)
+
+
+def test_the_zone_in_which_months_begin_is_that_of_the_tariff(tmp_path: Path) -> None:
+    book = tmp_path / "book.yaml"
+    head = "as_of: 2026-01-01\ncurrency: EUR\n"
+    book.write_text(f"{head}electricity:\n  price_per_kwh: 0.2\n  time_zone: Europe/Berlin\n")
+    assert time_zone(Price(book=str(book))) == "Europe/Berlin"
+    book.write_text(head)
+    assert time_zone(Price(book=str(book))) == ""
+    assert time_zone(Price()) == ""

@@ -137,6 +137,12 @@ def effectiveness(pue: float) -> Iterator[Reading]:
         yield PowerUsageEffectiveness(effectiveness=pue)
 
 
+def time_zone(settings: Settings) -> str:
+    """Name of the zone of the configured book's tariff; empty where there is none. Raises ConfigError."""
+    pages = price_book.load(Path(settings.book)).pages if settings.book else None
+    return "" if pages is None or pages.electricity is None else pages.electricity.time_zone
+
+
 def check(settings: Settings) -> None:
     """Read the configured book once. Raises ConfigError with all its mistakes."""
     if settings.book:
