@@ -116,6 +116,9 @@ class Work:
         self._began = True
         if recovered is not None and recovered.committed_s is not None:
             self._accounting.recover(
-                recovered.baselines, boot_id=recovered.boot_id, wall_s=recovered.committed_s
+                recovered.baselines,
+                boot_id=recovered.boot_id,
+                wall_s=recovered.committed_s,
+                jobs=recovered.jobs,
             )
         return True

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clusterwatt.attribution import holders
 from clusterwatt.attribution.holders import Holders
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.gpu import GpuInfo, GpuIntegrals, GpuProcess
@@ -159,6 +160,14 @@ def test_while_the_driver_shows_nothing_no_device_is_called_unknown() -> None:
     bench.infos = ()
     assert bench.take(held_by("slurm/1", "minor:0")) == {}
     assert bench.failures == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "kind"),
+    [("container/0123456789ab", "service"), ("unit/x.service", "service"), ("user/1000", "interactive")],
+)
+def test_the_kind_of_a_job_of_which_only_the_name_is_known(owner: str, kind: str) -> None:
+    assert holders._bare(owner).kind == kind
 
 
 def test_g08_a_process_of_which_nobody_knows_the_owner_is_nobodys() -> None:

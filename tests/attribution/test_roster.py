@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clusterwatt.attribution.entries import JobRecord
 from clusterwatt.attribution.roster import MOST_ENDED, Roster
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.work import JobExempt, JobInfo, JobTimes
@@ -97,3 +98,18 @@ def test_who_is_exempt_is_said() -> None:
     roster.take({"slurm/9": job("slurm/9", exempt=True)}, wall_s=HOUR, now_s=0.0)
     (exempt,) = by_type(roster.readings())[JobExempt]
     assert (exempt.job_id, exempt.exempt) == ("slurm/9", 1.0)
+
+
+def test_a_job_that_ended_while_no_agent_ran_ended_when_it_was_last_seen() -> None:
+    roster = Roster(300.0)
+    roster.recover(JobRecord(job(each), HOUR - 900.0, HOUR - 60.0) for each in ("slurm/8", "slurm/9"))
+    running = {"slurm/9": job("slurm/9")}
+    roster.take({}, wall_s=HOUR, now_s=0.0, all_answered=False)
+    assert ends(by_type(roster.readings())) == {"slurm/8": None, "slurm/9": None}
+    roster.take(running, wall_s=HOUR + 1.0, now_s=1.0)
+    assert ends(by_type(roster.readings())) == {"slurm/8": HOUR - 60.0, "slurm/9": None}
+    times = {r.job.job_id: (r.first_seen_s, r.last_seen_s, r.ended_s) for r in roster.take_records()}
+    assert times == {
+        "slurm/8": (HOUR - 900.0, HOUR - 60.0, HOUR - 60.0),
+        "slurm/9": (HOUR - 900.0, HOUR + 1.0, None),
+    }

@@ -430,3 +430,47 @@ def test_a_clock_that_steps_back_takes_nothing_back(books: Keeper, clock: FakeCl
     assert joules(books) == 2_100.0
     month = {each.account: each.cost for each in of(books, AccountMonth)}
     assert month["physics"] == pytest.approx(2 * (700 / 20e6 + 1 / 1_800))
+
+
+def test_a_component_or_method_of_no_column_breaks_no_tick_and_books_close(
+    books: Keeper, clock: FakeClock, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    entries = {
+        gpu_entry(): amounts(joules=100.0),
+        gpu_entry("slurm/2", method="guessed"): amounts(joules=10.0),
+        host_entry("slurm/2", component="nic"): amounts(0.0, joules=1.0),
+        gpu_entry("slurm/3", method=""): amounts(joules=None),
+    }
+    commit(books, clock, batch(clock, entries))
+    assert sorted((e.job_id, e.component, e.method, e.energy_joules) for e in of(books, JobEnergy)) == [
+        ("slurm/1", "gpu", "counter", 100.0),
+        ("slurm/2", "gpu", "estimated", 10.0),
+        ("slurm/2", "other", "estimated", 1.0),
+    ]
+    (state,) = of(books, LedgerState)
+    assert (state.residual_joules, state.errors) == (0.0, 2.0)
+    assert len([line for line in caplog.messages if "no such component or method" in line]) == 1
+
+
+def test_that_another_agent_keeps_it_is_said_by_one_alone(
+    books: Keeper, path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    second = Keeper(Ledger(path=str(path)), clock)
+    with pytest.raises(InUseError):
+        second.wait(ANSWERS_S)
+    assert caplog.messages == []
+    second.take(())
+    assert [line for line in caplog.messages if "another agent" in line] != []
+    second.stop(5.0)
+
+
+def test_jobs_whose_end_nobody_saw_are_recovered(path: Path, clock: FakeClock) -> None:
+    first = keeper(path, clock)
+    jobs = (record("slurm/1", seen_s=5.0, name="llm"), record("slurm/2", seen_s=4.0, ended_s=4.0))
+    commit(first, clock, batch(clock, {gpu_entry(): amounts()}, jobs=jobs))
+    first.stop(5.0)
+    second = keeper(path, clock)
+    recovered = second.recovered()
+    assert recovered is not None
+    assert recovered.jobs == jobs[:1]
+    second.stop(5.0)

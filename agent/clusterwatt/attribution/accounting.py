@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from clusterwatt.attribution import holders, memory, roster, states
 from clusterwatt.attribution.books import Books
-from clusterwatt.attribution.entries import Baseline, Batch
+from clusterwatt.attribution.entries import Baseline, Batch, JobRecord
 from clusterwatt.attribution.holders import Holders, Holding
 from clusterwatt.attribution.memory import memory_by_job
 from clusterwatt.attribution.roster import Roster
@@ -44,11 +44,19 @@ class Accounting:
         """Who holds what now, for what else asks for the jobs of a device or a process."""
         return self._holders.holding
 
-    def recover(self, baselines: Mapping[str, Baseline], *, boot_id: str, wall_s: float) -> None:
+    def recover(
+        self,
+        baselines: Mapping[str, Baseline],
+        *,
+        boot_id: str,
+        wall_s: float,
+        jobs: Iterable[JobRecord] = (),
+    ) -> None:
         """Go on from the ledger: where its books stand, the boot they were written in, and when.
 
-        Given once, before the first `take`.
+        `jobs`: those whose end it does not know. Given once, before the first `take`.
         """
+        self._roster.recover(jobs)
         self._books.recover(baselines, boot_id=boot_id, wall_s=wall_s)
 
     def take(
@@ -69,7 +77,7 @@ class Accounting:
         """
         yield from self._holders.take(parts, sources, now_s=now_s, user_label=self._user_label)
         holding = self._holders.holding
-        self._roster.take(holding.jobs, wall_s=wall_s, now_s=now_s)
+        self._roster.take(holding.jobs, wall_s=wall_s, now_s=now_s, all_answered=self._holders.all_answered)
         self._books.take(parts, holding, wall_s=wall_s, now_s=now_s, every_s=every_s)
         yield from memory_by_job(
             parts.get(GpuProcess, ()), parts.get(ProcessOwner, ()), parts.get(JobMember, ())

@@ -80,6 +80,11 @@ class Holders:
         boards = self.holding.devices.boards.values()
         return frozenset(held) | {b.uuid for b in boards if any(unit.uuid in held for unit in b.units)}
 
+    @property
+    def all_answered(self) -> bool:
+        """Whether each source that is switched on has answered at least once."""
+        return self._words.all_answered
+
     def take(
         self, parts: Parts, sources: Mapping[str, bool], *, now_s: float, user_label: str = "name"
     ) -> Iterator[Reading]:
@@ -226,5 +231,6 @@ def _allocated(unit: Unit, held: Held, job: Job, source: str, user_label: str) -
 def _bare(job_id: str) -> Job:
     """A job of which only the name is known."""
     source = source_of(job_id)
-    kind = "batch" if source != PROCESS else "interactive" if job_id.startswith("user/") else "service"
+    kinds = {SLURM: "batch", KUBERNETES: "batch"}
+    kind = "interactive" if job_id.startswith("user/") else kinds.get(source, "service")
     return Job(job_id=job_id, scheduler=source, kind=kind)

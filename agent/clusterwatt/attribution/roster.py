@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -54,10 +54,14 @@ MOST_ENDED = 1_000  # job storms: names of more are not kept for those who look
 
 
 class Entrant(msgspec.Struct):
-    """A job on the roster. `record` has Unix times, `ended_s` is monotonic."""
+    """A job on the roster. `record` has Unix times, `ended_s` is monotonic.
+
+    `recovered`: it ran when the last agent saw it, and has not been seen since.
+    """
 
     record: JobRecord
     ended_s: float | None = None
+    recovered: bool = False
 
 
 class Roster:
@@ -68,8 +72,18 @@ class Roster:
         self._jobs: dict[str, Entrant] = {}
         self._untold: dict[str, JobRecord] = {}  # ended since the records were last taken
 
-    def take(self, running: Mapping[str, Job], *, wall_s: float, now_s: float) -> None:
-        """Take the jobs that run now. One that is there again after it ended goes on."""
+    def recover(self, records: Iterable[JobRecord]) -> None:
+        """Take the jobs whose end the last agent has not seen."""
+        self._jobs.update((record.job.job_id, Entrant(record, recovered=True)) for record in records)
+
+    def take(
+        self, running: Mapping[str, Job], *, wall_s: float, now_s: float, all_answered: bool = True
+    ) -> None:
+        """Take the jobs that run now. One that is there again after it ended goes on.
+
+        One that ended while no agent ran ended when it was last seen; that it did is known when all sources
+        have answered.
+        """
         for job_id, job in running.items():
             known = self._jobs.get(job_id)
             first_s = wall_s if known is None else known.record.first_seen_s
@@ -77,8 +91,11 @@ class Roster:
             self._untold.pop(job_id, None)
         for job_id, entrant in self._jobs.items():
             if job_id not in running and entrant.ended_s is None:
+                if entrant.recovered and not all_answered:
+                    continue
                 last_s = entrant.record.last_seen_s
-                entrant.record = msgspec.structs.replace(entrant.record, ended_s=max(wall_s, last_s))
+                end_s = last_s if entrant.recovered else max(wall_s, last_s)
+                entrant.record = msgspec.structs.replace(entrant.record, ended_s=end_s)
                 entrant.ended_s = now_s
                 self._untold[job_id] = entrant.record
         self._forget(now_s)

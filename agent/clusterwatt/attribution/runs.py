@@ -185,7 +185,7 @@ class Runs:
             yield TrainingHardwareFlops(run, job_id, estimate)
 
     def _tell(self, key: Key, ratio: float | None, missing: str, *, asked_for: bool) -> None:
-        """Say why there is none, or that it cannot be right; to who has not asked for any, once and calmly."""
+        """Say why there is none, or that it cannot be right; once and calmly to who asked for none."""
         name = f"run {key[0]}"
         changes = self._logs.get(key)
         if changes is None:

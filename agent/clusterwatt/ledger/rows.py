@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,7 @@ from clusterwatt.readings.work import Job
 
 KNOWN_ENTRIES = 20_000
 PRUNED_JOBS = 2_000
+RECOVERED_JOBS = 1_000
 
 JOB_COLUMNS = (
     "job_id", "scheduler", "kind", "name", "user", "uid", "account", "partition", "queue", "array_job",
@@ -68,6 +70,20 @@ class Rows:
                 "SELECT device, counter_joules, read_s, signal, held FROM baseline"
             )
         }
+
+    def not_ended(self) -> tuple[JobRecord, ...]:
+        """Jobs whose end nobody has seen; of very many, those that were seen last."""
+        names = ", ".join(JOB_COLUMNS)
+        found = self.connection.execute(
+            f"SELECT first_seen_s, last_seen_s, {names} FROM job "
+            "WHERE number <> 0 AND ended_s IS NULL AND last_seen_s IS NOT NULL "
+            "ORDER BY last_seen_s DESC LIMIT ?",
+            (RECOVERED_JOBS,),
+        )
+        return tuple(
+            JobRecord(_job(dict(zip(JOB_COLUMNS, columns, strict=True))), first_s, last_s)
+            for first_s, last_s, *columns in found
+        )
 
     def _node(self) -> NodeRow:
         return NodeRow(
@@ -233,6 +249,10 @@ class Rows:
             self.connection.executemany(statement, numbers)
         if gone:
             self.forget()
+
+
+def _job(columns: dict[str, Any]) -> Job:
+    return Job(**{**columns, "exempt": bool(columns["exempt"])})
 
 
 def _job_row(record: JobRecord) -> tuple[object, ...]:

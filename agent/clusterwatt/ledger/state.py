@@ -64,11 +64,15 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """Where the books stood at the last commit. `committed_s`: its wall time, None for a new ledger."""
+    """Where the books stood at the last commit. `committed_s`: its wall time, None for a new ledger.
+
+    `jobs`: those whose end nobody has seen.
+    """
 
     boot_id: str
     committed_s: float | None
     baselines: Mapping[str, Baseline]
+    jobs: tuple[JobRecord, ...] = ()
 
 
 class Payload(msgspec.Struct):

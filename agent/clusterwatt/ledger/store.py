@@ -121,12 +121,12 @@ class Store:
         self._take_lock()
         rows = self._connect()
         try:
-            state, baselines = rows.state(month), rows.baselines()
+            state, baselines, jobs = rows.state(month), rows.baselines(), rows.not_ended()
         except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
             if isinstance(error, sqlite3.Error) and not damaged(error):
                 raise
             raise UnusableError("damaged", str(error)) from None
-        return state, Recovered(state.node.boot_id, state.node.committed_s, baselines)
+        return state, Recovered(state.node.boot_id, state.node.committed_s, baselines, jobs)
 
     def _take_lock(self) -> None:
         if self._lock is not None:
