@@ -31,14 +31,9 @@ from dashboards.style import (
 
 TOTAL = "sum(clusterwatt_gpus_expected > 0 or clusterwatt_gpus_visible)"
 HEALTHY = 'count(clusterwatt_gpu_up == 1 unless on (instance, uuid) clusterwatt_gpu_recovery_action{action!="none"} == 1)'
-POWER_SHARE = (
-    "avg by (instance) (gpu:clusterwatt_power_watts:rate5m / on (instance, uuid) "
-    'clusterwatt_gpu_power_limit_watts{limit="enforced"})'
-)
+POWER_SHARE = "max by (instance) (instance:clusterwatt_gpu_power_of_limit:ratio_rate5m)"
 # One choice for the whole range, so that rows neither come nor go.
-QUIETEST = (
-    "bottomk(16, avg by (instance) (avg_over_time(gpu:clusterwatt_power_watts:rate5m[$__range] @ end())))"
-)
+QUIETEST = "bottomk(16, max by (instance) (avg_over_time(instance:clusterwatt_gpu_power_of_limit:ratio_rate5m[$__range] @ end())))"
 FEEDS = (
     "max(sum by (feed) (clusterwatt_node_power_feed_ratio * on (instance) group_left () "
     "instance:clusterwatt_power_watts:rate5m) / on (feed) max by (feed) (clusterwatt_power_feed_capacity_watts))"
