@@ -155,6 +155,15 @@ def test_a_device_that_nobody_knows_is_told_once_and_its_neighbour_counts() -> N
     assert "minor:9" in bench.failures[0].item
 
 
+def test_what_a_scheduler_hands_out_and_nobody_can_name_counts_as_handed_out() -> None:
+    bench = Bench()
+    ruled = Scheduler(scheduler="slurm")
+    shares = bench.take(
+        ruled, held_by("slurm/1", A), held_by("slurm/1", "minor:9"), held_by("slurm/2", "minor:9")
+    )
+    assert (len(shares), bench.given()) == (1, {"slurm": 2.0})
+
+
 def test_while_the_driver_shows_nothing_no_device_is_called_unknown() -> None:
     bench = Bench()
     bench.infos = ()

@@ -122,7 +122,9 @@ class Holders:
         for scheduler in (SLURM, KUBERNETES):
             if self._words.of(scheduler).rules:
                 given = sum(1 for source, _ in chosen.values() if source == scheduler)
-                yield SchedulerGpus(scheduler=scheduler, gpus=float(given))
+                # Handed out all the same, though no GPU goes by that name: the two counts tell of the gap.
+                unnamed = {claim.device for claim in unknown.values() if claim.source == scheduler}
+                yield SchedulerGpus(scheduler=scheduler, gpus=float(given + len(unnamed)))
 
     def _claimed(self, devices: Devices) -> tuple[dict[str, dict[str, set[Sharer]]], dict[str, Claim]]:
         """Sharers by unit and source; and claims on a device that is not known, or not told apart."""
