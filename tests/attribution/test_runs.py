@@ -107,6 +107,18 @@ def test_the_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         assert "its job may have GPUs on other nodes" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("stated", "nodes", "expected"), [(16.0, None, 16_000.0), (None, 1, 8_000.0), (None, 2, None)]
+)
+def test_the_rate_of_one_gpu_becomes_that_of_the_run_where_its_gpus_are_known(
+    stated: float | None, nodes: int | None, expected: float | None
+) -> None:
+    said: list[Reading] = [TrainingProgress(RUN, JOB, tokens_per_second_per_gpu=1_000.0)]
+    said += [msgspec.structs.replace(MODEL, gpus=stated)] + ([JobNodes(JOB, nodes)] if nodes else [])
+    readings = Node().tick(*said, made=held())
+    assert [r.tokens_per_second for r in readings if isinstance(r, TrainingProgress)] == [expected]
+
+
 def test_of_runs_that_are_no_more_nothing_is_kept() -> None:
     node = Node(any=ModelSettings(flops_per_token=1e10))
     for number in range(100):

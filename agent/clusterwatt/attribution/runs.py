@@ -16,7 +16,7 @@ import msgspec
 
 from clusterwatt.attribution.efficiency import REMEDIES, HeldGpus, Models, peak_of, utilisation
 from clusterwatt.attribution.since_checkpoint import SinceCheckpoint, Used
-from clusterwatt.attribution.token_rates import TokenRate
+from clusterwatt.attribution.token_rates import TokenRate, of_all_gpus
 from clusterwatt.attribution.words import Parts
 from clusterwatt.catalog import FULL, STANDARD, Table
 from clusterwatt.clock import Clock
@@ -131,23 +131,29 @@ class Runs:
         """
         self._heard = heard(parts.get(TrainingProgress, ()), job_of, self._heard)
         told = {kind: tuple(_of_heard(parts.get(kind, ()), job_of, self._heard)) for kind in OF_RUNS}
-        progress = {(p.run, p.job_id): self._with_rate(p, wall_s) for p in told.pop(TrainingProgress, ())}
+        models = {(model.run, model.job_id): model for model in told.get(TrainingModel, ())}
+        made = tuple(made)
+        gpus = _held_gpus(parts, made)
+        nodes = {reading.job_id: reading.nodes for reading in parts.get(JobNodes, ())}
+        progress = {}
+        for said in told.pop(TrainingProgress, ()):
+            key = said.run, said.job_id
+            stated = self._models.of(said.run, models.get(key)).gpus
+            held = len(gpus.get(said.job_id, {}))
+            whole = of_all_gpus(said.tokens_per_second_per_gpu, stated, held, nodes.get(said.job_id))
+            progress[key] = self._with_rate(said, whole, wall_s)
         for readings in told.values():
             yield from readings
         yield from progress.values()
         self._forget(progress.keys())
         if not progress:
             return
-        models = {(model.run, model.job_id): model for model in told.get(TrainingModel, ())}
-        made = tuple(made)
-        gpus = _held_gpus(parts, made)
-        nodes = {reading.job_id: reading.nodes for reading in parts.get(JobNodes, ())}
         self._activity.take(parts.get(GpuActive, ()), now_s)
         for key, now in progress.items():
             stale = wall_s - (now.last_event_timestamp_seconds or wall_s) > RATE_STANDS_S
             rate = None if stale else now.tokens_per_second
-            held = gpus.get(now.job_id, {})
-            yield from self._efficiency(key, rate, models.get(key), held, nodes.get(now.job_id))
+            of_job = gpus.get(now.job_id, {})
+            yield from self._efficiency(key, rate, models.get(key), of_job, nodes.get(now.job_id))
         yield from self._since_checkpoint.measure(progress, _used(made))
 
     def _forget(self, keys: Collection[Key]) -> None:
@@ -156,9 +162,11 @@ class Runs:
             for key in kept.keys() - keys:
                 del kept[key]
 
-    def _with_rate(self, progress: TrainingProgress, wall_s: float) -> TrainingProgress:
-        """With the rate that follows from the tokens, where none is logged."""
+    def _with_rate(self, progress: TrainingProgress, whole: float | None, wall_s: float) -> TrainingProgress:
+        """With the rate that follows from that of one GPU or from the tokens, where none is logged."""
         tokens, logged_s = progress.tokens_total, progress.last_event_timestamp_seconds
+        if progress.tokens_per_second is None and whole is not None:
+            return msgspec.structs.replace(progress, tokens_per_second=whole)
         if progress.tokens_per_second is not None or tokens is None or logged_s is None:
             return progress
         rate = self._rates.setdefault((progress.run, progress.job_id), TokenRate())

@@ -1,4 +1,4 @@
-"""Tokens per second of runs that log only how many there were."""
+"""Tokens per second of runs that log only how many there were, or only the rate of one GPU."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ from collections import deque
 from itertools import pairwise
 
 WINDOW_S = 120.0
+
+
+def of_all_gpus(
+    per_gpu: float | None, stated_gpus: float | None, held_gpus: int, nodes: int | None
+) -> float | None:
+    """The rate of a whole run from that of one GPU; None where it is not known how many GPUs the run has.
+
+    `held_gpus`: of its job here, which are all when the job runs on one node.
+    """
+    gpus = stated_gpus if stated_gpus is not None else held_gpus if nodes == 1 else 0
+    return None if per_gpu is None or not gpus else per_gpu * gpus
 
 
 class TokenRate:

@@ -20,7 +20,7 @@ class TrainingProgress(Reading, frozen=True):
     """The newest of what a run has logged; None where it has not, or where the newest is not finite.
 
     `step` is that of the event with the latest wall time, so it may go back after a resume. `tokens_total` is
-    of the whole run, all ranks. Times are Unix times.
+    of the whole run, all ranks. Times are Unix times. `tokens_per_second_per_gpu` is not exported as it is.
     """
 
     run: str
@@ -34,6 +34,7 @@ class TrainingProgress(Reading, frozen=True):
     samples_per_second: float | None = None
     last_event_timestamp_seconds: float | None = None
     last_checkpoint_timestamp_seconds: float | None = None
+    tokens_per_second_per_gpu: float | None = None
 
 
 class TrainingQuality(Reading, frozen=True):

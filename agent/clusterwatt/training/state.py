@@ -156,6 +156,7 @@ class RunState:
             samples_per_second=self.newest("samples_per_second"),
             last_event_timestamp_seconds=None if self.last_event_s == NEVER_S else self.last_event_s,
             last_checkpoint_timestamp_seconds=self.last_checkpoint_s,
+            tokens_per_second_per_gpu=self.newest("tokens_per_second_per_gpu"),
         )
 
 
