@@ -146,6 +146,19 @@ def test_a_reload_reads_everything_again(app: FakeApp, tmp_path: Path) -> None:
 # --- check-config, metrics, help -----------------------------------------------------------------------
 
 
+def test_mistakes_of_settings_and_of_the_price_book_are_told_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book, file = tmp_path / "book.yaml", tmp_path / "c.yaml"
+    zone = "electricity:\n  price_per_kwh: 0.2\n  time_zone: Europe/Berlni\n"
+    book.write_text(f"as_of: 2026-01-01\ncurrency: EUR\n{zone}")
+    file.write_text(f"log: {{level: loud}}\nfeeds: {{price: {{book: {book}}}}}\n")
+    assert cli.main(["check-config", "--config", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "log.level" in said
+    assert "Europe/Berlni" in said
+
+
 def test_check_config_prints_the_effective_configuration_and_where_it_was_set(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

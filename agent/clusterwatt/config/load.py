@@ -151,7 +151,7 @@ class _Settings:
     def finished(self) -> Loaded:
         """The configuration of all that was set. Raises ConfigError when anything was wrong."""
         if self._problems:
-            raise ConfigError(self._problems)
+            raise ConfigError(self._problems, {".".join(path): value for path, value in self._values.items()})
         tree: dict[str, object] = {}
         for path, value in self._values.items():
             section = tree
@@ -166,7 +166,7 @@ class _Settings:
             place = next(self._places[path] for path in paths if path in self._places)
             self._problem(msgspec.structs.replace(place, path=paths[0]), text)
         if self._problems:
-            raise ConfigError(self._problems)
+            raise ConfigError(self._problems, {".".join(path): value for path, value in self._values.items()})
         sources = {".".join(path): place.origin.source(place.mark) for path, place in self._places.items()}
         return Loaded(config, sources)
 

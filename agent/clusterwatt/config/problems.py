@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -23,11 +23,15 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used, with everything that is wrong with it."""
+    """A configuration that cannot be used, with everything that is wrong with it.
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    `right`: by dotted path, the settings that could be read all the same.
+    """
+
+    def __init__(self, problems: Sequence[Problem], right: Mapping[str, object] | None = None) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
+        self.right = right or {}
 
 
 def escaped(text: str) -> str:

@@ -76,6 +76,17 @@ class Tariff:
         return self._spans[day][index].price
 
 
+def _zone_of(electricity: Electricity, record: Record[Any], problems: list[Problem]) -> ZoneInfo | None:
+    """The zone that is named; None, and a problem, where there is none of that name."""
+    try:
+        return ZoneInfo(electricity.time_zone)
+    except (KeyError, ValueError, OSError):  # not found, `../x`, a folder
+        said = f'expected a time zone as Europe/Berlin, got "{shown(electricity.time_zone)}"'
+        remedy = "" if _zones_are_here() else ": this system has no tzdata, install it (package tzdata)"
+        problems.append(record.problem(f"{ABOVE}.time_zone", said + remedy))
+        return None
+
+
 def tariff_of(electricity: Electricity | None, record: Record[Any], problems: list[Problem]) -> Tariff | None:
     """The tariff by time of use of a book; None where there is none, or where it is wrong."""
     if electricity is None:
@@ -83,22 +94,14 @@ def tariff_of(electricity: Electricity | None, record: Record[Any], problems: li
     if not electricity.periods:
         if electricity.price_per_kwh is None:
             problems.append(record.problem(ABOVE, "expected price_per_kwh, or periods with a time_zone"))
+        if electricity.time_zone:  # months begin in it
+            _zone_of(electricity, record, problems)
         return None
     if electricity.price_per_kwh is not None:
         problems.append(
             record.problem(f"{ABOVE}.price_per_kwh", "expected one price or periods, not both: remove one")
         )
-    zone = None
-    try:
-        zone = ZoneInfo(electricity.time_zone)
-    except (
-        KeyError,
-        ValueError,
-        OSError,
-    ):  # what is not found is a KeyError, `../x` a ValueError, a folder an OSError
-        said = f'expected a time zone as Europe/Berlin, got "{shown(electricity.time_zone)}"'
-        remedy = "" if _zones_are_here() else ": this system has no tzdata, install it (package tzdata)"
-        problems.append(record.problem(f"{ABOVE}.time_zone", said + remedy))
+    zone = _zone_of(electricity, record, problems)
     spans: dict[tuple[int, int], list[Span]] = {
         (month, weekday): [] for month in range(1, 13) for weekday in range(7)
     }
