@@ -71,30 +71,32 @@ def test_what_is_wrong_with_a_job_is_found(programs: Programs, tmp_path: Path) -
     assert "GpuUtilizationSuspect" in found
 
 
-def timed(programs: Programs, folder: Path, nodes: int, hours: int) -> float:
+def timed(programs: Programs, folder: Path, nodes: int, hours: int) -> tuple[float, float]:
     past = histories.written(folder, programs, nodes, hours, healthy=False)
     histories.record(past, programs, past.span.until_s - RECORDED_S)
     at_s = past.span.until_s - STEP_S
     with histories.serving(past, programs) as store:
         rules = histories.shipped()
         histories.evaluation_s(store, rules, at_s)  # files come into memory
-        took_s = min(histories.evaluation_s(store, rules, at_s) for _ in range(3))
+        times = [histories.evaluation_s(store, rules, at_s) for _ in range(3)]
+    wall_s, cpu_s = min(wall_s for wall_s, _ in times), min(cpu_s for _, cpu_s in times)
     print(
         f"{nodes} nodes, {hours} h: {past.samples} samples, {past.samples / past.written_s:.0f} a second as "
-        f"text, {past.samples / past.blocks_s:.0f} as blocks; all rules in {took_s:.2f} s"
+        f"text, {past.samples / past.blocks_s:.0f} as blocks; rules in {wall_s:.2f} s, {cpu_s:.2f} s of CPUs"
     )
-    return took_s
+    return wall_s, cpu_s
 
 
 def test_the_time_of_an_evaluation_grows_with_the_nodes_and_no_faster(
     programs: Programs, tmp_path: Path
 ) -> None:
-    half, whole = (timed(programs, tmp_path / str(nodes), nodes, 2) for nodes in (50, 100))
-    assert whole < 3.0 * half  # twice would be linear; the machine has other work
+    # CPU seconds: those of the wall tell of what else the machine does.
+    half, whole = (timed(programs, tmp_path / str(nodes), nodes, 2)[1] for nodes in (50, 100))
+    assert whole < 3.0 * half  # twice would be linear
 
 
 @pytest.mark.full
 def test_all_rules_of_a_thousand_nodes_are_evaluated_in_five_seconds(
     programs: Programs, tmp_path: Path
 ) -> None:
-    assert timed(programs, tmp_path, 1_000, 2) < 5.0
+    assert timed(programs, tmp_path, 1_000, 2)[0] < 5.0
