@@ -417,8 +417,8 @@ def test_entries_of_a_list_are_named_with_their_line(written: Path) -> None:
     ]
     assert refused_text(written, "training: {directories: /logs}") == [
         (
-            "clusterwatt.yaml:1:12: training.directories: expected a list, each entry text that is not empty, "
-            'got "/logs"'
+            "clusterwatt.yaml:1:12: training.directories: "
+            'expected a list, each entry text that is not empty, got "/logs"'
         )
     ]
 

@@ -12,8 +12,10 @@ import pytest
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process fewer capabilities"),
-    pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv (util-linux) on this machine"),
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="this machine's user is not root, who alone can give capabilities"
+    ),
+    pytest.mark.skipif(shutil.which("setpriv") is None, reason="this machine has no setpriv (util-linux)"),
 ]
 STRANGER = 65534
 

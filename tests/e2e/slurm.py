@@ -147,9 +147,9 @@ class Slurm:
 def missing() -> str:
     """Why there can be no Slurm here; empty when there can."""
     if os.geteuid() != 0:
-        return "slurmd needs root"
+        return "this machine's user is not root, and slurmd needs root"
     if not os.access(CGROUPS, os.W_OK):
-        return "the cgroup file system may not be written, and slurmd makes cgroups"
+        return "this machine's cgroup file system may not be written, and slurmd makes cgroups"
     gone = [name for name in ("munged", "slurmctld", "slurmd") if apt.find(name) is None]
     return f"{gone[0]} is not here: `python -m tests.tools.apt slurmctld` fetches it" if gone else ""
 

@@ -90,13 +90,13 @@ class Space:
 def missing() -> str:
     """Why there can be none here; empty when there can."""
     if os.geteuid() != 0:
-        return "name spaces of root's need root"
+        return "this machine's user is not root, who alone can make these name spaces"
     if not PROGRAM.exists():
-        return "systemd is not installed: apt-get install systemd"
+        return "this machine has no systemd: apt-get install systemd"
     if not os.access(CGROUPS, os.W_OK):
-        return "the cgroup file system may not be written"
+        return "this machine's cgroup file system may not be written"
     gone = [name for name in ("unshare", "nsenter", "pivot_root") if shutil.which(name) is None]
-    return f"{gone[0]} is not here (util-linux)" if gone else ""
+    return f"this machine has no {gone[0]} (util-linux)" if gone else ""
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ def hierarchies() -> list[Path]:
 def job() -> Iterator[str]:
     """The number of a job that has a cgroup as Slurm makes it, with a busy process in its step."""
     if os.geteuid() != 0 or not os.access(MOUNT, os.W_OK):
-        pytest.skip("making cgroups needs root and a cgroup file system that may be written")
+        pytest.skip("this machine lets nobody make cgroups: that needs root and a tree that may be written")
     number = str(1_000_000_000 + os.getpid())
     v2 = (Path(MOUNT) / "cgroup.controllers").exists()
     path = (

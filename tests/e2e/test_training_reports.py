@@ -129,7 +129,7 @@ def job_cgroup() -> Iterator[Path]:
     try:
         job.mkdir(parents=True)
     except OSError as error:
-        pytest.skip(f"no cgroup can be made: {error}")
+        pytest.skip(f"this machine lets nobody make a cgroup: {error}")
     try:
         yield job
     finally:

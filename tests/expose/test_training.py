@@ -305,7 +305,7 @@ def test_who_cannot_be_told_is_asked_to_try_again(tmp_path: Path, error: OSError
 def test_a_number_that_may_be_another_processes_by_now_is_not_believed(tmp_path: Path) -> None:
     """The process ends while it is looked for; somebody who holds its end of the socket stays."""
     if not has_peer_handles():
-        pytest.skip("SO_PEERPIDFD came with Linux 6.5")
+        pytest.skip("this machine's kernel has no SO_PEERPIDFD, which came with Linux 6.5")
     ended = threading.Event()
 
     def late(peer: Peer) -> Sender:

@@ -294,7 +294,9 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as somebody else")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="this machine's user is not root, who alone can act as somebody else"
+)
 
 
 @needs_root

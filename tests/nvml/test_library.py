@@ -105,7 +105,7 @@ def test_the_setting_reaches_the_driver_host() -> None:
 def build(version: str, path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        pytest.skip("no C compiler on this machine")
+        pytest.skip("this machine has no C compiler")
     path.parent.mkdir(parents=True, exist_ok=True)
     command = [compiler, "-shared", "-fPIC", f'-DVERSION="{version}"', "-x", "c", "-", "-o", str(path)]
     subprocess.run(command, input=SOURCE, text=True, check=True, capture_output=True)

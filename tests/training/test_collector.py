@@ -6,7 +6,8 @@ import itertools
 import math
 import os
 import shutil
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -481,8 +482,23 @@ def test_an_event_of_no_possible_time_does_not_stand_as_the_newest(tmp_path: Pat
     assert [failure.reason for failure in node.of(Failure)] == ["clock"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_may_not_be_read_costs_no_other(tmp_path: Path) -> None:
+@pytest.fixture
+def as_nobody() -> Iterator[Path]:
+    """A folder for everybody, and a user who may not read everything, as root may."""
+    folder = Path(tempfile.mkdtemp(prefix="runs-", dir="/tmp"))
+    folder.chmod(0o777)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65_534)
+    try:
+        yield folder
+    finally:
+        os.seteuid(user)
+        shutil.rmtree(folder)
+
+
+def test_a_folder_that_may_not_be_read_costs_no_other(as_nobody: Path) -> None:
+    tmp_path = as_nobody
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
     write(tmp_path / "run" / HERE, VERSION + scalar("loss", 0.5, 1, T0))

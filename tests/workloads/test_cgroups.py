@@ -117,7 +117,9 @@ def test_directories_without_news_are_not_listed_again(
         tree.cgroup(f"/system.slice/a{number}.service/inner/leaf")
     tree.cgroup(f"{SCOPE}/job_1/step_0")
     if (tmp_path / f"{V2}/system.slice/a0.service/inner/leaf"[1:]).stat().st_nlink != 2:
-        pytest.skip("this file system does not count the links of directories as that of cgroups does")
+        pytest.skip(
+            "this machine's file system does not count the links of directories as that of cgroups does"
+        )
     listed: list[str] = []
     scandir = os.scandir
 
