@@ -10,7 +10,6 @@ ALONE = frozenset(
         "test_beside_node_exporter",
         "test_faults",
         "test_fleet",
-        "test_history",
         "test_ledger_kill",
         "test_metrics_page",
         "test_node_exporter_names",

@@ -117,7 +117,7 @@ def test_prometheus_takes_every_sample_of_every_node(fleet: Server, store: Serve
     assert watts == pytest.approx(stated, rel=0.1)
 
 
-@pytest.mark.full
+@pytest.mark.scale
 def test_and_for_two_minutes(fleet: Server, store: Server) -> None:
     held_to(fleet, store, 120)
 

@@ -45,7 +45,7 @@ def test_a_cluster_without_faults_raises_no_alert(programs: Programs, calm: Past
     assert unwanted(programs, calm) == []
 
 
-@pytest.mark.full
+@pytest.mark.scale
 def test_a_cluster_without_faults_raises_no_alert_in_thirty_hours(programs: Programs, tmp_path: Path) -> None:
     past = histories.written(tmp_path, programs, 16, 30, healthy=True)
     histories.record(past, programs, past.span.from_s)
@@ -87,6 +87,7 @@ def timed(programs: Programs, folder: Path, nodes: int, hours: int) -> tuple[flo
     return wall_s, cpu_s
 
 
+@pytest.mark.scale
 def test_the_time_of_an_evaluation_grows_with_the_nodes_and_no_faster(
     programs: Programs, tmp_path: Path
 ) -> None:
@@ -95,7 +96,7 @@ def test_the_time_of_an_evaluation_grows_with_the_nodes_and_no_faster(
     assert whole < 3.0 * half  # twice would be linear
 
 
-@pytest.mark.full
+@pytest.mark.scale
 def test_all_rules_of_a_thousand_nodes_are_evaluated_in_five_seconds(
     programs: Programs, tmp_path: Path
 ) -> None:

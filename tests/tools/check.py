@@ -72,13 +72,17 @@ def static_steps() -> Iterator[Step]:
 
 def unit_step(python: Path, version: str, *, full: bool, only: Sequence[str] = ()) -> Step:
     """Unit tests, golden pages and rules on one interpreter; `only`: in these files and folders."""
-    marks = "not e2e" if full else "not e2e and not full"
+    marks = "not e2e and not scale" if full else "not e2e and not scale and not full"
     return Step(f"unit tests, Python {version}", (python, *PYTEST, *PARALLEL, "-m", marks, *only))
 
 
 def end_to_end_step(*, full: bool, alone: bool) -> Step:
     """The real agent among real servers; one test at a time. `alone`: those that measure rates and times."""
-    marks = ("e2e" if full else "e2e and not full") + (" and alone" if alone else " and not alone")
+    marks = (
+        "e2e and not scale"
+        + ("" if full else " and not full")
+        + (" and alone" if alone else " and not alone")
+    )
     name = "end to end, measured" if alone else "end to end"
     return Step(name, (sys.executable, *PYTEST, "-m", marks, "tests/e2e"))
 
@@ -148,9 +152,7 @@ def check(*, full: bool) -> Report:
     """
     report = Report()
     found = pythons.others()
-    chosen = found if full else pythons.ends(found)
-    for version in found.keys() - chosen.keys():
-        report.left_out.append(f"unit tests, Python {version}: for want of time; FULL=1 runs them")
+    chosen = pythons.ends(found)
     with ThreadPoolExecutor(max_workers=1) as background:
         others = {
             version: background.submit(pythons.environment, version, python)
