@@ -19,6 +19,15 @@ COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 SERVICES = COMPOSE["services"]
 
 
+def mounted(name: str) -> dict[str, str]:
+    """Where each volume of a service is, by what it is of."""
+    pairs = [
+        (volume["source"], volume["target"]) if isinstance(volume, dict) else volume.split(":")[:2]
+        for volume in SERVICES[name]["volumes"]
+    ]
+    return dict(pairs)
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_ports_are_open_on_the_loopback_only(name: str) -> None:
     for port in SERVICES[name]["ports"]:
@@ -32,8 +41,7 @@ def test_images_of_others_have_a_version(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_what_is_mounted_is_there(name: str) -> None:
-    for volume in SERVICES[name]["volumes"]:
-        source = volume.split(":")[0]
+    for source in mounted(name):
         if source.startswith("."):
             assert (FOLDER / source).exists(), source
         elif not source.startswith("/"):
@@ -46,6 +54,16 @@ def test_the_agent_reads_the_host_and_may_not_write_to_it() -> None:
     assert (agent["cap_drop"], agent["cap_add"]) == (["ALL"], ["SYS_PTRACE", "DAC_READ_SEARCH"])
     assert agent["read_only"] is True
     assert "privileged" not in agent
+
+
+def test_the_agent_can_write_its_state() -> None:
+    """A new volume has the owner of the image's folder, where root without DAC_OVERRIDE may not write."""
+    agent = SERVICES["agent"]
+    (state,) = [volume for volume in agent["volumes"] if isinstance(volume, dict)]
+    assert state["target"] == "/var/lib/clusterwatt"
+    assert state["volume"] == {"nocopy": True}
+    assert agent["user"] == "0:0"
+    assert "DAC_OVERRIDE" not in agent["cap_add"]
 
 
 def test_the_agent_takes_its_settings() -> None:
@@ -62,15 +80,11 @@ def test_prometheus_scrapes_and_alerts_services_that_are_there() -> None:
 
 
 def test_boards_and_rules_of_the_repository_are_the_ones_shown() -> None:
-    mounted = {
-        volume.split(":")[0]: volume.split(":")[1]
-        for name in SERVICES
-        for volume in SERVICES[name]["volumes"]
-    }
+    targets = {source: target for name in SERVICES for source, target in mounted(name).items()}
     provider = yaml.safe_load((FOLDER / "grafana/dashboards/clusterwatt.yaml").read_text())["providers"][0]
-    assert mounted["../../dashboards/json"] == provider["options"]["path"]
+    assert targets["../../dashboards/json"] == provider["options"]["path"]
     rules = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())["rule_files"]
-    assert rules == [f"{mounted['../prometheus/rules']}/*.yaml"]
+    assert rules == [f"{targets['../prometheus/rules']}/*.yaml"]
 
 
 @pytest.mark.full
