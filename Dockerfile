@@ -54,7 +54,9 @@ WORKDIR /
 EXPOSE 10777
 STOPSIGNAL SIGTERM
 # From memory: neither the driver nor a disk is asked. With TLS, and on another port, the orchestrator asks.
+# No proxy: HTTP_PROXY, where it is set, is not for this machine.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=20s --retries=4 \
-  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:10777/healthz', timeout=4)"]
+  CMD ["python", "-c", \
+       "from urllib import request as r; r.build_opener(r.ProxyHandler({})).open('http://127.0.0.1:10777/healthz', timeout=4)"]
 ENTRYPOINT ["clusterwatt"]
 CMD ["run", "--listen", ":10777"]

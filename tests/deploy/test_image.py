@@ -107,6 +107,7 @@ def test_health_and_port_are_those_of_the_agent() -> None:
     assert said("CMD") == [f'["run", "--listen", ":{port}"]']
     (health,) = said("HEALTHCHECK")
     assert f"http://127.0.0.1:{port}/healthz" in health
+    assert "ProxyHandler({})" in health  # a proxy of the environment does not know this loopback
 
 
 def test_what_is_copied_is_all_that_the_builder_is_sent() -> None:
