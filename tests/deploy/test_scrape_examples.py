@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.tools import apt
 
@@ -24,7 +25,7 @@ def run(*command: str | Path) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=ids)
 def test_prometheus_reads_it(promtool: Path, example: Path, tmp_path: Path) -> None:
     # Debian's Prometheus is built without discovery in Kubernetes: VictoriaMetrics alone reads that part.
-    text = example.read_text().replace("kubernetes_sd_configs:\n      - role: pod", "static_configs: []")
+    text = re.sub(r"kubernetes_sd_configs:\n(?: {6}.*\n)+", "static_configs: []\n", example.read_text())
     config = tmp_path / example.name
     config.write_text(text)
     run(promtool, "check", "config", "--syntax-only", config)
@@ -37,7 +38,7 @@ def test_victoria_metrics_reads_it_too(example: Path, tmp_path: Path) -> None:
         pytest.skip("victoria-metrics is not here: `python -m tests.tools.apt victoria-metrics` fetches it")
     text = example.read_text()
     # It opens these at once.
-    text = re.sub(r"    tls_config:\n      ca_file: .*\n", "", text)
+    text = re.sub(r"    tls_config:\n(?: {6}.*\n)+", "", text)
     text = text.replace("/etc/prometheus/clusterwatt-password", str(tmp_path / "password"))
     (tmp_path / "password").write_text("")
     # It looks for the API server of the cluster that it runs in.
@@ -45,3 +46,10 @@ def test_victoria_metrics_reads_it_too(example: Path, tmp_path: Path) -> None:
     config = tmp_path / example.name
     config.write_text(text)
     run(program, f"-promscrape.config={config}", "-promscrape.config.dryRun", "-loggerLevel=ERROR")
+
+
+def test_only_pods_of_our_namespace_are_nodes() -> None:
+    """Else every tenant could add a node by a label."""
+    (example,) = [path for path in EXAMPLES if path.stem == "kubernetes"]
+    (job,) = yaml.safe_load(example.read_text())["scrape_configs"]
+    assert job["kubernetes_sd_configs"] == [{"role": "pod", "namespaces": {"names": ["clusterwatt"]}}]
