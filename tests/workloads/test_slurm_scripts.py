@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -57,6 +58,7 @@ class Host:
             "CW_RECEIPTS": str(self.receipts),
             "CW_CARDS": str(self._cards),
             "CW_COMMAND": "/nowhere/clusterwatt",
+            "CW_GROUP": "no-such-group",
         }
         done = subprocess.run(
             ["/bin/sh", SCRIPTS / script],
@@ -90,6 +92,15 @@ def test_the_prolog_writes_what_the_agent_reads(host: Host) -> None:
     assert before_s <= job.started_s <= time.time()
     assert [path.name for path in host.jobs.iterdir()] == ["slurm-4242.gpu07"]
     assert done.stdout == ""  # a task prolog's output is taken for commands; nobody is to be led astray
+
+
+def test_other_users_do_not_read_whose_job_it_is(host: Host) -> None:
+    host.run("prolog")
+    host.run("prolog", CW_GROUP=str(os.getgid()), SLURMD_NODENAME="gpu08")
+    alone, shared = (path.stat() for path in sorted(host.jobs.iterdir()))
+    assert stat.S_IMODE(alone.st_mode) == 0o600
+    assert (stat.S_IMODE(shared.st_mode), shared.st_gid) == (0o640, os.getgid())
+    assert stat.S_IMODE(host.jobs.stat().st_mode) == 0o755
 
 
 def test_g23_gpus_are_named_by_the_uuid_of_their_minor_number(host: Host) -> None:
