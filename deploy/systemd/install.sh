@@ -3,6 +3,7 @@
 # be stays, a configuration is never overwritten.
 
 set -eu
+umask 022 # what is not named below is for everybody to read, whatever the umask of who runs this
 
 usage() {
     cat <<'TEXT'
@@ -29,7 +30,7 @@ act() {
 }
 
 write() {
-    act install -D -m 644 "$here/$1" "$root$2"
+    act install -D -m "${3-644}" "$here/$1" "$root$2"
     [ "$dry" = 1 ] || say "written: $2"
 }
 
@@ -42,13 +43,13 @@ place() {
     fi
 }
 
-# A file of the administrator's: made once.
+# A file of the administrator's: made once, with a mode.
 place_once() {
     if [ -e "$root$2" ]; then
         say "kept: $2"
         return 1
     fi
-    write "$1" "$2"
+    write "$@"
 }
 
 has_systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
@@ -61,12 +62,19 @@ check_python() {
 }
 
 install_package() {
-    if [ ! -x "$root$prefix/bin/python" ]; then
+    # After an upgrade of the system's Python the environment's runs, and finds nothing of what was installed.
+    if ! "$root$prefix/bin/python" -m pip --version >/dev/null 2>&1; then
         [ ! -e "$root$prefix" ] || [ -z "$(ls -A "$root$prefix")" ] || [ -e "$root$prefix/pyvenv.cfg" ] ||
             die "$prefix is there and is not an environment of Python: move it away"
-        act "$python" -m venv "$root$prefix"
+        act "$python" -m venv --clear "$root$prefix"
     fi
     act "$root$prefix/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "$from"
+    case "$from" in
+        *.whl | *.whl\[*\]) # pip keeps a package of the same version, also where the wheel is another one
+            act "$root$prefix/bin/python" -m pip install --quiet --disable-pip-version-check \
+                --force-reinstall --no-deps "$from"
+            ;;
+    esac
     if [ -n "$root" ] && [ "$dry" = 0 ]; then # scripts name the interpreter by the path that it had here
         find "$root$prefix/bin" -type f -exec sed -i "1s|^#!$root/|#!/|" {} +
     fi
@@ -78,9 +86,9 @@ install_files() {
     place clusterwatt.sysusers /usr/lib/sysusers.d/clusterwatt.conf
     place clusterwatt.tmpfiles /usr/lib/tmpfiles.d/clusterwatt.conf
     for name in $drop_ins; do
-        place "drop-ins/$name.conf" "$unit.d/$name.conf"
+        place_once "drop-ins/$name.conf" "$unit.d/$name.conf" || true
     done
-    place_once clusterwatt.env /etc/clusterwatt/clusterwatt.env || true
+    place_once clusterwatt.env /etc/clusterwatt/clusterwatt.env 600 || true
     if place_once clusterwatt.yaml /etc/clusterwatt/clusterwatt.yaml; then
         if [ -n "$listen" ] && [ "$dry" = 0 ]; then
             sed -i "s|^#http:|http:|; s|^#  listen: .*|  listen: \"$listen\"|" "$root/etc/clusterwatt/clusterwatt.yaml"
@@ -113,6 +121,14 @@ do_install() {
     start
 }
 
+# Files of running jobs stay: nobody would write them again, for an agent that is installed anew.
+remove_run() {
+    [ -d "$root/run/clusterwatt" ] || return 0
+    act find "$root/run/clusterwatt" -mindepth 1 -maxdepth 1 ! -name jobs -exec rm -rf {} +
+    act find "$root/run/clusterwatt" -depth -type d -empty -delete
+    [ ! -d "$root/run/clusterwatt" ] || [ "$dry" = 1 ] || say "kept: /run/clusterwatt/jobs, files of running jobs"
+}
+
 do_uninstall() {
     if has_systemd && [ -e "$unit" ]; then
         act systemctl --quiet disable --now clusterwatt.service
@@ -126,18 +142,20 @@ do_uninstall() {
     fi
     act rm -f "$root$unit" "$root/usr/lib/sysusers.d/clusterwatt.conf" "$root/usr/lib/tmpfiles.d/clusterwatt.conf"
     for drop_in in "$here"/drop-ins/*.conf; do
-        act rm -f "$root$unit.d/${drop_in##*/}"
+        if [ "$purge" = 1 ] || cmp -s "$drop_in" "$root$unit.d/${drop_in##*/}"; then
+            act rm -f "$root$unit.d/${drop_in##*/}"
+        fi
     done
     if [ -d "$root$unit.d" ]; then
         act rmdir "$root$unit.d" 2>/dev/null || say "kept: $unit.d, with drop-ins of yours"
     fi
-    act rm -rf "$root/run/clusterwatt"
     if [ "$purge" = 1 ]; then
-        act rm -rf "$root/etc/clusterwatt" "$root/var/lib/clusterwatt"
+        act rm -rf "$root/run/clusterwatt" "$root/etc/clusterwatt" "$root/var/lib/clusterwatt"
         if [ -z "$root" ] && getent passwd clusterwatt >/dev/null; then
-            act userdel clusterwatt
+            act userdel clusterwatt || say "kept: the user clusterwatt, of whom a process is left"
         fi
     else
+        remove_run
         say "kept: /etc/clusterwatt, /var/lib/clusterwatt and the user they belong to (--purge removes them)"
     fi
     if has_systemd; then
@@ -150,7 +168,7 @@ prefix=/opt/clusterwatt
 command=/usr/local/bin/clusterwatt
 unit=/etc/systemd/system/clusterwatt.service
 root='' python=python3 listen='' drop_ins='' dry=0 starts=1 purge=0 what=install
-from="$here/../..[training]"
+from="$here/../..[all]"
 
 case "${1-}" in
     install | uninstall) what=$1; shift ;;

@@ -132,6 +132,75 @@ def test_uninstall_keeps_what_is_the_sites(root: Path) -> None:
     assert tree(root) == {"etc/systemd/system/clusterwatt.service.d/own.conf"}
 
 
+def test_a_drop_in_that_the_site_has_changed_is_kept(root: Path) -> None:
+    install(root, "--drop-in", "network")
+    network = root / "etc/systemd/system/clusterwatt.service.d/network.conf"
+    network.write_text("[Service]\nIPAddressAllow=10.0.0.0/8\n")
+    said = install(root, "--drop-in", "network")
+    assert "kept: /etc/systemd/system/clusterwatt.service.d/network.conf" in said
+    install(root, "uninstall")
+    assert network.read_text() == "[Service]\nIPAddressAllow=10.0.0.0/8\n"
+    install(root, "uninstall", "--purge")
+    assert not network.exists()
+
+
+def test_variables_may_hold_a_password_of_a_proxy(root: Path) -> None:
+    before = os.umask(0o077)  # the umask of a hardened root: the rest is for others to read all the same
+    try:
+        install(root)
+    finally:
+        os.umask(before)
+    modes = {
+        name: stat.S_IMODE((root / name).stat().st_mode)
+        for name in ("etc/clusterwatt", "etc/clusterwatt/clusterwatt.env", "etc/clusterwatt/clusterwatt.yaml")
+    }
+    assert list(modes.values()) == [0o755, 0o600, 0o644]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--purge",)], ids=["uninstall", "purge"])
+def test_files_of_running_jobs_outlive_the_agent(root: Path, arguments: tuple[str, ...]) -> None:
+    install(root)
+    job = root / "run/clusterwatt/jobs/slurm-1.gpu07"
+    job.parent.mkdir(parents=True)
+    job.write_text("job_id=1\n")
+    (root / "run/clusterwatt/driver-release").write_text("")
+    said = install(root, "uninstall", *arguments)
+    assert tree(root / "run") == (set() if arguments else {"clusterwatt/jobs/slurm-1.gpu07"})
+    assert ("kept: /run/clusterwatt/jobs, files of running jobs" in said) == (not arguments)
+    job.unlink(missing_ok=True)
+    install(root, "uninstall")
+    assert not (root / "run/clusterwatt").exists()
+
+
+def asked_of_pip(root: Path) -> list[str]:
+    """Has the environment's Python write down what it is asked."""
+    log = root / "asked"
+    (root / "opt/clusterwatt/bin/python").write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_a_wheel_of_the_same_version_is_installed_too(root: Path) -> None:
+    asked_of_pip(root)
+    install(root)
+    install(root, "--from", "/media/clusterwatt-0.1.0-py3-none-any.whl")
+    asked = [line for line in asked_of_pip(root) if " install " in line]
+    assert [line.rpartition("/")[2] for line in asked] == [
+        "..[all]",
+        *("clusterwatt-0.1.0-py3-none-any.whl",) * 2,
+    ]
+    assert ["--force-reinstall --no-deps" in line for line in asked] == [False, False, True]
+
+
+def test_an_environment_without_pip_is_made_anew(root: Path) -> None:
+    """As an upgrade of the system's Python leaves it: its packages lie in the folder of the old version."""
+    python = root / "opt/clusterwatt/bin/python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    (line,) = [line for line in install(root, "--dry-run") if " -m venv " in line]
+    assert line == f"would run: python3 -m venv --clear {root}/opt/clusterwatt"
+    python.write_text("#!/bin/sh\nexit 0\n")
+    assert not [line for line in install(root, "--dry-run") if " -m venv " in line]
+
+
 def test_a_folder_that_is_not_ours_is_never_removed(tmp_path: Path) -> None:
     foreign = tmp_path / "opt/clusterwatt/data"
     foreign.parent.mkdir(parents=True)
