@@ -36,7 +36,7 @@ def entries() -> dict[Entry, Amounts]:
     free = spent(2 * HOUR_S, 60)
     free.gpu_cost = 6.0
     unseen = spent(2 * HOUR_S, 400, activity=0.25)
-    unseen.unobserved_seconds = 0.5 * HOUR_S
+    unseen.unobserved_seconds = 0.5 * HOUR_S  # beside the two hours, as gaps are booked
     return {
         gpu_entry("slurm/1"): spent(HOUR_S, 700, activity=0.8, tensor=0.4),
         gpu_entry("slurm/1", state="idle"): spent(HOUR_S, 120, activity=0.0, tensor=0.0),

@@ -56,7 +56,7 @@ def test_what_a_job_used(ledger: Path) -> None:
 
 
 def test_what_was_not_seen_is_told(ledger: Path) -> None:
-    assert as_json(ledger)["lines"]["slurm/2"]["coverage_ratio"] == pytest.approx(0.75)
+    assert as_json(ledger)["lines"]["slurm/2"]["coverage_ratio"] == pytest.approx(2.0 / 2.5)
 
 
 @pytest.mark.parametrize("by", ["job", "user", "account", "namespace"])

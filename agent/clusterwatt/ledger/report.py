@@ -48,9 +48,9 @@ class UsageRow(msgspec.Struct, frozen=True, gc=False):  # a hundred thousand, an
 
     `key`: what the rows are grouped by. `jobs`: how many there are in it. `totals`: seconds, joules and
     grams, see `Totals`; its columns of money are None, money is in `costs` by currency. `record` and `gpus`
-    (how many devices of each model) are known by job only. `unobserved_seconds` over `gpu_seconds` is what
-    the agent did not see; activity means something over `observed_seconds` only, tensor activity over
-    `tensor_observed_seconds`.
+    (how many devices of each model) are known by job only. `gpu_seconds` are those that were measured;
+    `unobserved_seconds`, in which devices were held and nobody measured them, come on top. Activity means
+    something over `observed_seconds` only, tensor activity over `tensor_observed_seconds`.
     """
 
     key: str

@@ -52,9 +52,14 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def coverage_ratio(self) -> float | None:
-        """Share of the GPU seconds in which the agent measured; None where that is not known."""
-        unseen = ratio(self.row.totals.unobserved_seconds, self.row.totals.gpu_seconds)
-        return None if unseen is None else max(0.0, 1 - unseen)
+        """Share of the time in which GPUs were held that the agent measured; None where it is not known.
+
+        GPU seconds are those that were measured: seconds of gaps are beside them, not in them.
+        """
+        totals = self.row.totals
+        if totals.gpu_seconds is None or totals.unobserved_seconds is None:
+            return None
+        return ratio(totals.gpu_seconds, totals.gpu_seconds + totals.unobserved_seconds)
 
     def cost(self, currency: str) -> float | None:
         """All money in one currency."""
