@@ -30,6 +30,10 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "non-root": ("security.profile=nonRoot", "web.existingSecret=clusterwatt-web"),
     "host network and TLS": ("hostNetwork=true", "web.existingSecret=clusterwatt-web", "web.scheme=https"),
     "service monitor": ("service.enabled=true", "serviceMonitor.enabled=true"),
+    "quota and confinement": (
+        *("resourceQuota.enabled=true", "security.seLinuxOptions.type=spc_t"),
+        *("port=9400", "config.http.listen=10.0.0.1:9400"),
+    ),
     "nothing kept": ("host.state=", "rbac.create=false", "serviceAccount.create=false"),
 }
 
@@ -125,6 +129,32 @@ def test_with_tls_probes_and_prometheus_speak_it(rendered: dict[str, str]) -> No
     assert pod(text)["dnsPolicy"] == "ClusterFirstWithHostNet"
 
 
+def test_the_agent_listens_where_probes_and_prometheus_ask(rendered: dict[str, str]) -> None:
+    def listens(text: str) -> tuple[str, int]:
+        configuration = only(text, "ConfigMap")["data"]["clusterwatt.yaml"]
+        return yaml.safe_load(configuration)["http"]["listen"], agent(text)["ports"][0]["containerPort"]
+
+    assert listens(rendered["defaults"]) == (":10777", 10777)
+    assert listens(rendered["quota and confinement"]) == ("10.0.0.1:9400", 9400)
+    assert listens(helm.template(manifests.CHART, "port=9401")) == (":9401", 9401)
+
+
+def test_a_quota_lets_pods_of_the_systems_priority_in(rendered: dict[str, str]) -> None:
+    """GKE: outside of kube-system such a priority needs one whose scope names it."""
+    (scope,) = only(rendered["quota and confinement"], "ResourceQuota")["spec"]["scopeSelector"][
+        "matchExpressions"
+    ]
+    priority = pod(rendered["quota and confinement"])["priorityClassName"]
+    assert scope == {"scopeName": "PriorityClass", "operator": "In", "values": [priority]}
+
+
+def test_confinement_by_the_kernels_modules_is_the_sites_to_say(rendered: dict[str, str]) -> None:
+    assert agent(rendered["quota and confinement"])["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
+    unconfined = helm.template(manifests.CHART, "security.appArmorProfile.type=Unconfined")
+    assert agent(unconfined)["securityContext"]["appArmorProfile"] == {"type": "Unconfined"}
+    assert not {"appArmorProfile", "seLinuxOptions"} & set(agent(rendered["defaults"])["securityContext"])
+
+
 def test_the_rules_come_through_helm_as_they_are(rendered: dict[str, str]) -> None:
     """Both have templates in double braces: Helm must not take those of the alerts for its own."""
     folder = manifests.KUBERNETES.parent / "prometheus" / "rules"
@@ -169,6 +199,9 @@ def test_what_contradicts_itself_is_refused(rendered: dict[str, str]) -> None:
         (("gpu.mig=true", "security.profile=nonRoot"), "SYS_ADMIN"),
         (("podMonitor.enabled=true", "service.enabled=true", "serviceMonitor.enabled=true"), "twice"),
         (("serviceMonitor.enabled=true",), "service.enabled"),
+        (("config.http.listen=:9400",), "set port"),
+        (("web.scheme=https",), "web.existingSecret"),
+        (("resourceQuota.enabled=true", "priorityClassName="), "priorityClassName"),
     ):
         with pytest.raises(ValueError, match=complaint):
             helm.template(manifests.CHART, *settings)
