@@ -82,6 +82,7 @@ class Node:
         self.tensor: dict[str, float | None] = {}
         self.counter: dict[str, float] = dict.fromkeys(self.watts, 5_000.0)  # the driver's
         self.offers_counter = True
+        self.ledger_told = True  # while it is False the meters count, and nothing is booked
         self.integral: dict[str, float] = dict.fromkeys(self.watts, 0.0)  # the driver host's
         self.since_s = self.now_s
         self.meter = GpuMeter()
@@ -126,6 +127,8 @@ class Node:
         measured = [each for each in self.meter.measure(integrals, ()) if not isinstance(each, Failure)]
         parts = by_type((*said, *measured))
         self.energies = [each for each in measured if isinstance(each, GpuEnergy)]
+        if not self.ledger_told:
+            return self
         made = self.accounting.take(
             parts, self.sources, wall_s=self.wall_s, now_s=self.now_s, every_s=self.every_s
         )

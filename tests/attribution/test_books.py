@@ -428,6 +428,22 @@ def test_a_restart_books_what_the_counter_saw_to_who_held_the_gpu_all_the_time()
     assert sum(states(node, "energy_joules").values()) == pytest.approx(10 * 400.0)  # begins with the agent
 
 
+@pytest.mark.parametrize("offers_counter", [True, False])
+def test_what_the_meters_count_before_a_late_ledger_opens_is_booked_once(offers_counter: bool) -> None:
+    node = Node()
+    node.jobs(held_by(JOB, A))
+    node.ticks(11)
+    node.restart(away_s=60.0)
+    node.offers_counter = offers_counter
+    node.ledger_told = False
+    node.tick(0.0).ticks(8)
+    node.offers_counter = node.ledger_told = True
+    node.ticks(10)
+    assert node.joules() == {JOB: pytest.approx((10 + 60 + 8 + 10) * 400.0)}
+    assert sum(batch.measured_joules for batch in node.batches) == pytest.approx(sum(node.joules().values()))
+    assert sum(states(node, "energy_joules").values()) == pytest.approx(node.energies[0].energy_joules)
+
+
 def test_a_restart_in_which_the_job_changed_books_the_gap_to_nobody() -> None:
     node = Node()
     node.jobs(held_by(JOB, A))

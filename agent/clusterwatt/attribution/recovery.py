@@ -23,7 +23,8 @@ class Recovery:
         self.measured_joules = 0.0
         self._baselines = baselines
         self._first: tuple[float, float] | None = None  # when the board was first seen: both clocks
-        self._counter: tuple[float, float] | None = None  # first reading of it, and Unix time
+        # Where the counter stood when the meters began to count it, and the Unix time of its first reading.
+        self._counter: tuple[float, float] | None = None
 
     @property
     def over(self) -> bool:
@@ -31,13 +32,18 @@ class Recovery:
         return not self._baselines
 
     def note(self, seen: Seen) -> None:
-        """Take a reading of the board. The first of the counter is that from which the meters count."""
+        """Take a reading of the board.
+
+        What the meters have counted so far is booked with the first interval: they began before the books
+        where the ledger has opened late.
+        """
         self._first = self._first or (seen.now_s, seen.wall_s)
         integrals = seen.integrals
         if integrals is None or integrals.energy_counter_scope != "gpu" or self._counter is not None:
             return
         if integrals.energy_counter_joules is not None:
-            self._counter = (integrals.energy_counter_joules, seen.wall_s)
+            metered = 0.0 if seen.energy is None else seen.energy.energy_joules
+            self._counter = (integrals.energy_counter_joules - metered, seen.wall_s)
 
     def take(self, seen: Seen) -> Iterator[Booking]:
         """Book what there is, once."""
