@@ -153,17 +153,17 @@ def check(*, full: bool) -> Report:
     report = Report()
     found = pythons.others()
     chosen = pythons.ends(found)
-    with ThreadPoolExecutor(max_workers=1) as background:
-        others = {
-            version: background.submit(pythons.environment, version, python)
-            for version, python in chosen.items()
-        }
+    with ThreadPoolExecutor(max_workers=1) as installing, ThreadPoolExecutor(max_workers=1) as background:
         for step in static_steps():
             run_step(step, report)
         for name in PROGRAMS_FULL if full else PROGRAMS:
             attempt(name, report, partial(apt.fetch, name))
         if full:
-            run_step(end_to_end_step(full=True, alone=True), report)
+            run_step(end_to_end_step(full=True, alone=True), report)  # before anything writes to the disk
+        others = {
+            version: installing.submit(pythons.environment, version, python)
+            for version, python in chosen.items()
+        }
         end_to_end = [background.submit(run_step, end_to_end_step(full=full, alone=False), report)]
         if not full:
             end_to_end.append(background.submit(run_step, end_to_end_step(full=False, alone=True), report))
