@@ -16,7 +16,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = "bookworm"
-MIRROR = "http://deb.debian.org/debian"
 BASE, IMAGE = "localhost/base:debian", "localhost/clusterwatt:try"
 # In the image: a node that does not exist, its page, and an end on request.
 TRY = """
@@ -83,7 +82,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="clusterwatt-image-") as name:
         folder = Path(name)
         tree = folder / "base"
-        subprocess.run(["debootstrap", "--variant=minbase", SUITE, str(tree), MIRROR], check=True)
+        subprocess.run(["debootstrap", "--variant=minbase", SUITE, str(tree)], check=True)
         for leftover in ("var/cache/apt/archives", "var/lib/apt/lists"):
             shutil.rmtree(tree / leftover)
         if certificates is not None:
