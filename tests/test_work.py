@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from clusterwatt.attribution.entries import Baseline
 from clusterwatt.config.model import Config
 from clusterwatt.ledger.keeper import Keeper
 from clusterwatt.readings.base import Reading
@@ -23,6 +24,7 @@ class Node:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = FakeClock()
         self.booked = 0
+        self.told = True
         settings = msgspec.structs.replace(Config().ledger, path=str(folder / "ledger.db"))
         self.keeper = Keeper(settings, self.clock)
         self.work = Work(Config(), self.clock, "boot", self.keeper)
@@ -54,6 +56,27 @@ def test_a_ledger_that_opens_late_is_waited_for_and_says_how_it_fares(
     node.keeper.wait(30.0)
     node.tick()
     assert node.booked == 1
+
+
+def test_signals_that_the_ledger_keeps_are_told_until_books_begin(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.keeper.wait(30.0)
+    told = node.keeper.recovered()
+    assert told is not None
+    earlier = Baseline(counter_joules=1.0, read_wall_s=1.0, signal="utilization", held=())
+    monkeypatch.setattr(
+        node.keeper,
+        "recovered",
+        lambda: msgspec.structs.replace(told, baselines={"GPU-a": earlier}) if node.told else None,
+    )
+    node.told = False
+    assert node.work.signals == {}
+    node.tick()
+    node.told = True
+    assert node.work.signals == {"GPU-a": "utilization"}, "before the tick that books first"
+    node.tick()
+    assert node.work.signals == {}
 
 
 def test_a_ledger_that_never_opens_is_not_waited_for_for_ever(

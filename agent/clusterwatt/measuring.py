@@ -37,23 +37,24 @@ from clusterwatt.source import Account, ByType, by_type
 
 
 class Meters:
-    """Holds every meter. An item that fails is counted for the collector that it belongs to.
+    """Holds every meter. An item that fails is counted for the collector that it belongs to."""
 
-    `signals`: the activity signal that an earlier agent has chosen for a GPU, by UUID.
-    """
-
-    def __init__(self, clock: Clock, signals: Mapping[str, str]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._gpu = GpuMeter()
         self._throttle = ThrottleMeter()
         self._engines = EnginesMeter()
         self._deviation = DeviationMeter()
-        self._activity = ActivityMeter(signals)
+        self._activity = ActivityMeter()
         self._suspect = SuspectMeter()
         self._node = NodeMeter()
         self._xid = XidMeter()
         self._gpu_account = Account("gpu", clock)
         self._gpm_account = Account("gpm", clock)
         self._node_account = Account("node_energy", clock)
+
+    def go_on_with(self, signals: Mapping[str, str]) -> None:
+        """Take the activity signals that an earlier agent has chosen, by UUID, as they become known."""
+        self._activity.go_on_with(signals)
 
     def measure_gpus(self, parts: ByType, driver: DriverClient, held: Collection[str] | None) -> ByType:
         """What the driver host said in `parts`, with what the GPU meters make of it.

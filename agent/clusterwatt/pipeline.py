@@ -56,7 +56,7 @@ class Pipeline:
         self._publish_to = publish
         self._every_s = every_s
         self._about_agent = about_agent
-        self._meters = Meters(clock, {} if work is None else work.signals)
+        self._meters = Meters(clock)
         self._work = work
         self._event_takers: list[Callable[[HardwareEvent], None]] = []
         self._number = 0
@@ -151,6 +151,8 @@ class Pipeline:
             for kind, found in fresh.items():  # several sources may have readings of one type
                 parts[kind] = parts.get(kind, ()) + found
             read_s.update(dict.fromkeys(fresh, source.read_s))
+        if self._work is not None:
+            self._meters.go_on_with(self._work.signals)
         if self._driver is not None:
             said = by_type(self._driver.readings())
             held = None if self._work is None else self._work.held_uuids  # as of the last tick

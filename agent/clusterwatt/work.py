@@ -40,8 +40,11 @@ class Work:
 
     @property
     def signals(self) -> Mapping[str, str]:
-        """The activity signal that an earlier agent has chosen for a GPU, by UUID."""
-        recovered = None if self._keeper is None else self._keeper.recovered()
+        """The activity signal that an earlier agent has chosen for a GPU, by UUID.
+
+        None that the ledger tells when books have begun: two signals in one bill could not be compared.
+        """
+        recovered = None if self._keeper is None or self._began else self._keeper.recovered()
         baselines = {} if recovered is None else recovered.baselines
         return {uuid: baseline.signal for uuid, baseline in baselines.items() if baseline.signal}
 

@@ -28,7 +28,8 @@ class Bench:
     """A meter and one GPU that works half of the time by utilisation, a quarter of it by SMs."""
 
     def __init__(self, chosen: Mapping[str, str] | None = None) -> None:
-        self.meter = ActivityMeter(chosen)
+        self.meter = ActivityMeter()
+        self.meter.go_on_with(chosen or {})
         self.now_s = 100.0
         self.since_s = 100.0
         self.busy_s = self.sm_s = 0.0
@@ -139,6 +140,20 @@ def test_the_choice_of_an_earlier_agent_stands() -> None:
     bench = Bench({A: "utilization"}).tick(20)
     assert (bench.signal, bench.meter.chosen) == ("utilization", {A: "utilization"})
     assert Bench({A: "sm"}).tick(20, gpm=False).activity is None
+
+
+def test_a_choice_that_is_told_late_stands_and_the_activity_goes_on() -> None:
+    bench = Bench().tick(5)
+    before_s = bench.activity
+    assert (bench.signal, before_s) == ("sm", pytest.approx(1.25))
+    for _ in range(4):  # it is told again at each tick
+        bench.meter.go_on_with({A: "utilization"})
+        bench.tick()
+    assert (bench.signal, bench.activity) == ("utilization", pytest.approx(1.25 + 4 * 0.5))
+    bench.tick(20, held=())
+    assert bench.signal == "sm", "a free GPU has its best signal"
+    bench.meter.go_on_with({A: "utilization"})
+    assert bench.tick().signal == "sm", "and keeps it"
 
 
 # --- lost ------------------------------------------------------------------------------------------------

@@ -167,8 +167,12 @@ class GpuAccount:
         best = SM if self.alive(SM, every_s) else UTILIZATION if no_sm else None
         if best is None or best == self.signal or not self.alive(best, every_s):
             return
+        self.go_on_with(best)
+
+    def go_on_with(self, signal: str) -> None:
+        """Take another signal; the activity so far stays as it is."""
         so_far_s = self.activity_s if self.signal or self._held_back else None
-        self.signal = best
+        self.signal = signal
         if so_far_s is not None:
             self._offset_s += so_far_s - self.activity_s
 
@@ -192,13 +196,10 @@ class GpuAccount:
 
 
 class ActivityMeter:
-    """Turns what the driver host says of use into the agent's counters, by UUID.
+    """Turns what the driver host says of use into the agent's counters, by UUID."""
 
-    `chosen`: signals that an earlier agent has chosen, by UUID.
-    """
-
-    def __init__(self, chosen: Mapping[str, str] | None = None) -> None:
-        self._earlier = dict(chosen or {})
+    def __init__(self) -> None:
+        self._earlier: dict[str, str] = {}
         self._accounts: dict[str, GpuAccount] = {}
         self._newest_s: dict[str, float] = {}
 
@@ -206,6 +207,19 @@ class ActivityMeter:
     def chosen(self) -> dict[str, str]:
         """The signal of each GPU, for an agent that comes later."""
         return {uuid: account.signal for uuid, account in self._accounts.items() if account.signal}
+
+    def go_on_with(self, chosen: Mapping[str, str]) -> None:
+        """Take the signals that an earlier agent has chosen, by UUID, before anything is booked by others.
+
+        Each stands from when it is first told.
+        """
+        for uuid, signal in chosen.items():
+            if uuid in self._earlier:
+                continue
+            self._earlier[uuid] = signal
+            account = self._accounts.get(uuid)
+            if account is not None and account.signal != signal:
+                account.go_on_with(signal)
 
     def measure(
         self,
