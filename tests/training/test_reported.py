@@ -223,6 +223,42 @@ def test_files_of_another_job_are_another_run() -> None:
     assert node.followed["a"].progress().step is None
 
 
+def test_who_does_not_say_whose_it_is_reports_for_nobodys_files() -> None:
+    node = Node()
+    files = node.followed["a"] = RunState("a")
+    files.owner = "slurm/1"
+    node.report(report(step=1.0, phase="train"), owner="slurm/1")
+    readings = node.report(report(time_s=T0 + 1, step=99.0, phase="eval"), owner="")
+    assert of(TrainingRun, readings) == [TrainingRun("a", "", "")]
+    assert files.progress().step == 1.0
+    assert {(p.job_id, p.phase) for p in of(TrainingPhase, readings) if p.current} == {
+        ("slurm/1", "train"),
+        ("", "eval"),
+    }
+
+
+def test_what_was_reported_of_nobodys_files_is_not_said_of_the_job_that_they_turn_out_to_be_of() -> None:
+    node = Node()
+    files = node.followed["a"] = RunState("a")
+    node.report(report(step=1.0, phase="eval"), owner="")
+    assert files.progress().step == 1.0
+    files.owner = "slurm/1"
+    assert of(TrainingPhase, node.readings()) == []
+    readings = node.report(report(time_s=T0 + 1, step=99.0, phase="eval"), owner="")
+    assert {p.job_id for p in of(TrainingPhase, readings)} == {""}
+    assert files.progress().step == 1.0
+
+
+def test_an_owner_that_is_found_between_two_reports_leaves_the_later_one_alone() -> None:
+    node = Node()
+    files = node.followed["a"] = RunState("a")
+    node.report(report(step=1.0), owner="")
+    files.owner = "slurm/1"
+    readings = node.report(report(time_s=T0 + 1, step=99.0), owner="")
+    assert of(TrainingRun, readings) == [TrainingRun("a", "", "")]
+    assert files.progress().step == 1.0
+
+
 def test_a_run_whose_files_are_let_go_goes_with_them() -> None:
     node = Node()
     node.followed["a"] = RunState("a")

@@ -91,10 +91,12 @@ class ReportedRuns:
         left_out = False
         for report, owner, known in self._mailbox.take():
             state = followed.get(report.run)
-            if state is not None and owner and state.owner != owner:
+            if state is not None and state.owner != owner:
                 state = None
-            key = (report.run, owner if state is None else "")
+            key = (report.run, owner)
             run = self._runs.get(key)
+            if run is not None and run.followed and state is None:  # it was theirs until somebody's name came
+                run = None
             if run is None and not self._make_room(owner, known=known):
                 left_out = True
                 continue
@@ -115,12 +117,10 @@ class ReportedRuns:
 
     def _join(self, followed: Mapping[str, RunState]) -> None:
         """Have runs that were alone until their files, or the owner of these, were found go on as one."""
-        for (name, owner), run in list(self._runs.items()):
+        for (name, owner), run in self._runs.items():
             state = followed.get(name)
-            if state is not None and owner and state.owner == owner:
-                del self._runs[name, owner]
+            if state is not None and state.owner == owner:
                 run.state, run.followed = state, True
-                self._runs.setdefault((name, ""), run)
 
     def _make_room(self, owner: str, *, known: bool) -> bool:
         """Whether there is room for one more run of an owner; one who has many gives up the most silent.
@@ -140,7 +140,8 @@ class ReportedRuns:
         now_s = self._clock.wall_s()
         for key, run in list(self._runs.items()):
             silent = now_s - run.last_s > self._settings.live_seconds
-            let_go = run.followed and followed.get(run.state.run) is not run.state
+            theirs = followed.get(run.state.run) is run.state and run.state.owner == key[1]
+            let_go = run.followed and not theirs
             if silent or let_go:
                 del self._runs[key]
 
