@@ -96,6 +96,32 @@ def test_g24_a_half_written_record_is_waited_for(tmp_path: Path) -> None:
     assert node.of(Failure) == []
 
 
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    """The agent may read what who made the link may not."""
+    elsewhere = tmp_path / "secret" / HERE
+    write(elsewhere, R0 + R1)
+    node, path = Node(tmp_path / "runs"), tmp_path / "runs" / "run" / HERE
+    path.parent.mkdir(parents=True)
+    path.symlink_to(elsewhere)
+    (tmp_path / "runs" / "other").symlink_to(elsewhere.parent)
+    node.look()
+    assert node.runs() == []
+
+
+def test_a_link_that_takes_the_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "secret" / HERE
+    write(elsewhere, R0 + R1 + R2)
+    node, path = Node(tmp_path / "runs"), tmp_path / "runs" / "run" / HERE
+    write(path, R0 + R1)
+    node.look()
+    assert node.progress().step == 7
+    path.unlink()
+    path.symlink_to(elsewhere)
+    for _ in range(3):
+        node.look()
+        assert all(each.step == 7 for each in node.of(TrainingProgress))
+
+
 def test_g25_the_event_with_the_latest_wall_time_is_exported(tmp_path: Path) -> None:
     node = Node(tmp_path, host="h")
     first = tmp_path / "run" / "events.out.tfevents.1700000000.h.1.0"

@@ -145,7 +145,7 @@ class Finder:
                     if len(folder.parts) < MAX_DEPTH and entry.path not in self._folders:
                         self._folders[entry.path] = _Folder(folder.top, (*folder.parts, entry.name))
                         heapq.heappush(self._due, (0.0, entry.path))
-                elif MARK in entry.name:
+                elif MARK in entry.name and not entry.is_symlink():
                     run, evaluation = self._run_of(folder)
                     files.append(Place(entry.path, run, evaluation, parse_name(entry.name)))
         folder.files = tuple(files)
@@ -165,4 +165,4 @@ class Finder:
         for place in places:
             if self._accepts(place.name):
                 with contextlib.suppress(OSError):  # gone since
-                    yield place, os.stat(place.path)
+                    yield place, os.stat(place.path, follow_symlinks=False)

@@ -1,7 +1,8 @@
 """One event file that grows: what was appended since the last look, wherever the file went meanwhile.
 
 The file is opened for each read and closed again. On NFS that is what makes the client ask the server
-(close-to-open consistency, nfs(5)), and no mount is kept busy by an agent that looks at it.
+(close-to-open consistency, nfs(5)), and no mount is kept busy by an agent that looks at it. A link in its
+place is not followed: the agent may read what who made the link may not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from clusterwatt.training import records
 from clusterwatt.training.tfevents import Events, Logged
 
 CHUNK_BYTES = 1 << 20  # more than the longest record that is decoded, so that every read makes headway
-FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
 class News(NamedTuple):
@@ -61,7 +62,7 @@ class Tail:
 
         Raises OSError; FileNotFoundError when the file is gone.
         """
-        found = os.stat(self.path)
+        found = os.stat(self.path, follow_symlinks=False)
         if (found.st_dev, found.st_ino) != self.identity or found.st_size < self.size:
             self._begin(found)
         self.size, self.written_s = found.st_size, found.st_mtime
@@ -93,7 +94,7 @@ class Tail:
     def in_place(self) -> bool:
         """Whether the file is still where it was."""
         try:
-            found = os.stat(self.path)
+            found = os.stat(self.path, follow_symlinks=False)
         except OSError:
             return False
         return (found.st_dev, found.st_ino) == self.identity
