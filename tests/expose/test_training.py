@@ -97,6 +97,21 @@ def test_a_report_is_taken(tmp_path: Path, over: str) -> None:
     asyncio.run(test())
 
 
+@pytest.mark.parametrize(
+    "header", ["Forwarded: for=192.0.2.1", "X-Forwarded-For: 192.0.2.1", "via: 1.1 proxy"]
+)
+def test_what_a_proxy_on_this_machine_passes_on_is_not_taken(tmp_path: Path, header: str) -> None:
+    async def test() -> None:
+        async with receiving(tmp_path) as place:
+            name, _, value = header.partition(": ")
+            said, (line,) = await place.post({"run": "a"}, over="http", headers=JSON | {name: value})
+            assert said == 403
+            assert "this machine only" in line
+            assert not place.runs.reports
+
+    asyncio.run(test())
+
+
 @OVER
 @pytest.mark.parametrize(
     ("body", "headers", "status", "fault"),

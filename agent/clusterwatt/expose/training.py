@@ -2,9 +2,9 @@
 
 Over the socket the kernel names the sender (unix(7), SO_PEERCRED), whose cgroup names the job: nobody reports
 for another's. Over HTTP a process says itself to which job it belongs, so that is for processes of this
-machine only. A web page must not report through the browser of somebody who works on the machine: what has an
-Origin is refused, and so is a body that is not declared as JSON, which is all that a page can send without
-asking (Fetch Standard, CORS-safelisted request-header).
+machine only, and not for what a proxy on it passes on. A web page must not report through the browser of
+somebody who works on the machine: what has an Origin is refused, and so is a body that is not declared as
+JSON, which is all that a page can send without asking (Fetch Standard, CORS-safelisted request-header).
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 PATH = "/api/v1/training"
 LOOK_WITHIN_S = 1.0
 BODY_WITHIN_S = 2.0
+FORWARDED = ("Forwarded", "X-Forwarded-For", "Via")  # RFC 7239, its forerunner, and RFC 9110, 7.6.3
 MAX_AT_ONCE = 4  # over HTTP: bodies that come slowly must not take the places of those who scrape
 CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 SO_PEERPIDFD = 77  # include/uapi/asm-generic/socket.h, since Linux 6.5; Python has no name for it
@@ -80,7 +81,7 @@ class Reception:
 
     async def over_http(self, request: web.Request) -> web.Response:
         """Answer a report of a process of this machine, which says itself whose it is."""
-        if not _is_loopback(request.remote):
+        if not _is_loopback(request.remote) or any(name in request.headers for name in FORWARDED):
             return _answer(403, "reports are taken from this machine only")
         if self._at_once == MAX_AT_ONCE:
             return _answer(503, "others are reporting; try again")
