@@ -150,6 +150,24 @@ async def test_who_guesses_does_not_keep_others_waiting() -> None:
         assert not await passwords.fits([basic("alice", "again")], CLIENT)
 
 
+@in_loop
+async def test_one_who_guesses_from_many_addresses_of_a_network_is_one_client() -> None:
+    with made() as (passwords, counting):
+        counting.go_on.clear()
+        guesses = [
+            asyncio.create_task(passwords.fits([basic("alice", str(n))], f"2001:db8:0:1::{n}"))
+            for n in range(MAX_CHECKS_OF_CLIENT)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await passwords.fits([basic("alice", "one more")], "2001:db8:0:1:ffff::")
+        another = asyncio.create_task(passwords.fits([basic("alice", PASSWORD)], "2001:db8:0:2::1"))
+        await asyncio.sleep(0)
+        counting.go_on.set()
+        assert await another
+        assert not any(await asyncio.gather(*guesses))
+
+
 def test_a_wrong_password_is_logged_without_it_and_not_each_time(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         with made() as (passwords, _):

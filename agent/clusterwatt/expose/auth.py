@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from clusterwatt.clock import Clock
+from clusterwatt.expose.gate import client_of
 from clusterwatt.expose.press import Press
 from clusterwatt.log import ChangeLog
 
@@ -49,7 +50,10 @@ class Passwords:
         self._log = ChangeLog(log, clock)
 
     async def fits(self, headers: Sequence[str], client: str) -> bool:
-        """Whether the Authorization headers of a request are those of a user. Raises BusyError."""
+        """Whether the Authorization headers of a request are those of a user. Raises BusyError.
+
+        `client`: its address, as text; empty where it has none.
+        """
         said = _user_and_password(headers)
         if said is None:
             return False
@@ -57,13 +61,14 @@ class Passwords:
         digest = hashlib.blake2b(password, key=self._key).digest()
         if hmac.compare_digest(self._verified.get(user, b""), digest):
             return True
-        if self._checks.total() >= MAX_CHECKS or self._checks[client] >= MAX_CHECKS_OF_CLIENT:
+        counted_as = client_of((client,)) if client else ""
+        if self._checks.total() >= MAX_CHECKS or self._checks[counted_as] >= MAX_CHECKS_OF_CLIENT:
             raise BusyError
-        self._checks[client] += 1
+        self._checks[counted_as] += 1
         try:
             fits = await self._press.do(lambda: self._check(user, password))
         finally:
-            self._checks[client] -= 1
+            self._checks[counted_as] -= 1
             self._checks += Counter()  # forget clients without a check
         if fits:
             self._verified[user] = digest
