@@ -219,6 +219,29 @@ def test_the_web_file_itself_is_read_again_and_a_broken_one_opens_no_door(
     asyncio.run(test())
 
 
+def test_a_file_that_is_half_written_opens_no_door(tmp_path: Path) -> None:
+    async def test() -> None:
+        file = written(tmp_path, USERS)
+        try:
+            (tmp_path / "web.yml").write_text("rate_limit:\n  burst: 3\n")
+            await file.look()
+            assert file.passwords is not None
+            (tmp_path / "web.yml").write_text("rate_limit:\n  burst: 3\n" + USERS + "  other: " + hashed("b"))
+            await file.look()
+            await file.look()
+            assert file.passwords is not None
+            assert set(file.passwords.users) == {"prometheus", "other"}
+            (tmp_path / "web.yml").write_text("{}")
+            await file.look()
+            assert file.passwords is not None
+            await file.look()
+            assert file.passwords is None
+        finally:
+            await file.stop()
+
+    asyncio.run(test())
+
+
 def test_a_page_of_megabytes_and_many_requests_on_one_connection(
     authority: Authority, tmp_path: Path
 ) -> None:

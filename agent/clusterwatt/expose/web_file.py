@@ -3,6 +3,7 @@
 A mounted Secret is swapped by a symbolic link (Kubernetes documentation, "Mounted Secrets are updated
 automatically"), a renewed certificate is written over the old one: either shows in the files' identities,
 which are looked at every few seconds on a thread of their own. What cannot be used leaves the old in force.
+A change is taken at the second look that finds it: half of a file may be valid, and without its users.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class WebFile:
         self._log = ChangeLog(log, clock)
         self._rules = load(self._path)
         self._failed = False
+        self._seen: Identity | None = None  # of a newer version, at the last look
         self._errors = 0
         self._passwords: Passwords | None = None
         self._rate: RateLimit | None = None
@@ -148,21 +150,22 @@ class WebFile:
         self._looks.stop()
 
     async def look(self) -> None:
-        """Take what has changed into force, if anything has and it can be used."""
+        """Take what has changed into force, if it can be used and was the same at the last look already."""
         before, again = self._rules, self._failed
         try:
             found = await self._looks.do(lambda: _changed(self._path, before, again))
         except ConfigError as error:
-            self._failed = True
+            self._failed, self._seen = True, None
             self._errors += 1
             more = len(error.problems) - 1
             also = f" (and {more} more mistakes)" if more else ""
             said = f"{error.problems[0]}{also}"
             self._log.bad("reload", said, f"{said}; what was read before stays in force")
             return
-        if found is None:
+        seen, self._seen = self._seen, None if found is None else found.files
+        if found is None or found.files != seen:
             return
-        self._failed = False
+        self._failed, self._seen = False, None
         self._rules = found
         self._apply(before)
         self._log.good("reload", "the web configuration file can be used again")
