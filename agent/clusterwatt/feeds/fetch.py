@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import http
 import http.client
-import io
 import re
-import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -23,6 +21,7 @@ import msgspec
 
 from clusterwatt import __version__
 from clusterwatt.clock import Clock
+from clusterwatt.deadline import answers_until
 
 MAX_SECRET_FILE_BYTES = 16 << 10
 CHUNK_BYTES = 1 << 16
@@ -47,42 +46,6 @@ class Trust(msgspec.Struct, frozen=True):
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
-
-
-class _Deadline(io.RawIOBase):
-    """What a socket sends until a deadline; its own timeout begins anew with each byte that comes."""
-
-    def __init__(self, sock: socket.socket, clock: Clock, until_s: float) -> None:
-        self._sock = sock
-        self._file = sock.makefile("rb", buffering=0)  # the socket stays open as long as this is
-        self._clock = clock
-        self._until_s = until_s
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int | None:
-        left_s = self._until_s - self._clock.monotonic_s()
-        if left_s <= 0:
-            raise TimeoutError
-        self._sock.settimeout(left_s)
-        return self._file.readinto(buffer)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def _answers(clock: Clock, until_s: float) -> type[http.client.HTTPResponse]:
-    """The kind of answers that are read, from their first line on, until a deadline."""
-
-    class Answer(http.client.HTTPResponse):
-        def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
-            super().__init__(sock, *args, **kwargs)
-            self.fp.close()
-            self.fp = io.BufferedReader(_Deadline(sock, clock, until_s))
-
-    return Answer
 
 
 class _Http(urllib.request.HTTPHandler):
@@ -132,7 +95,7 @@ def fetch(
     named = {"Accept": "application/json", "User-Agent": f"clusterwatt/{__version__}", **headers}
     request = urllib.request.Request(url, form, named)  # noqa: S310 - the opener knows http and https only
     body = b""
-    answers = _answers(clock, deadline_s)
+    answers = answers_until(clock, deadline_s)
     try:
         with _opener(url, trust or Trust(), answers).open(request, timeout=timeout_s) as response:
             while chunk := response.read1(CHUNK_BYTES):

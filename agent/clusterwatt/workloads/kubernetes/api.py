@@ -20,6 +20,7 @@ import msgspec
 
 from clusterwatt import __version__
 from clusterwatt.clock import Clock
+from clusterwatt.deadline import answers_until
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 MAX_ANSWER_BYTES = 64 << 20
@@ -99,6 +100,7 @@ class Api:
                 headers["Authorization"] = f"Bearer {_token(self._address.token_file)}"
         else:
             connection = http.client.HTTPConnection(host, port, timeout=self._deadline_s)
+        connection.response_class = answers_until(self._clock, until_s)
         try:
             connection.request("GET", parts.path.rstrip("/") + target, headers=headers)
             with connection.getresponse() as response:
