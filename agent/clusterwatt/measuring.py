@@ -87,6 +87,7 @@ class Meters:
             parts.get(GpuPower, ()),
             (read_s.get(EnergyZone, 0.0), parts.get(EnergyZone, ())),
             (read_s.get(BoardPower, 0.0), parts.get(BoardPower, ())),
+            gpu_read_s={each.uuid: each.read_s for each in parts.get(GpuIntegrals, ())},
             other_ratio=other_ratio,
         )
         return self._node_account.without_failures(measured)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterwatt.meters import node
@@ -36,6 +39,7 @@ class Bench:
         gpu_joules: float | None = None,
         gpu_watts: float | None = None,
         range_joules: float | None = RANGE_J,
+        platform_s: float | None = None,
     ) -> Bench:
         zones = [
             EnergyZone(zone, component, joules, range_joules)
@@ -46,7 +50,13 @@ class Bench:
         energies = [] if gpu_joules is None else [GpuEnergy("0", "GPU-a", "gpu", "counter", gpu_joules)]
         powers = [] if gpu_watts is None else [GpuPower("0", "GPU-a", "gpu", "average", gpu_watts)]
         self.watts = {}
-        for reading in self.meter.measure(energies, powers, (read_s, zones), (read_s, board)):
+        for reading in self.meter.measure(
+            energies,
+            powers,
+            (read_s, zones),
+            (read_s if platform_s is None else platform_s, board),
+            gpu_read_s={"GPU-a": read_s},
+        ):
             if isinstance(reading, NodeEnergy):
                 self.joules[reading.component] = reading.energy_joules
                 self.methods[reading.component] = reading.method
@@ -104,8 +114,9 @@ def test_platform_power_is_integrated_and_other_is_what_the_parts_do_not_explain
             gpu_watts=650.0,
         )
     assert bench.joules == pytest.approx(
-        {"gpu": 65_000.0, "cpu": 20_000.0, "dram": 2_000.0, "platform": 100_000.0, "other": 13_000.0}
+        {"gpu": 65_000.0, "cpu": 20_000.0, "dram": 2_000.0, "platform": 100_000.0, "other": 99 * 130.0}
     )
+    # Parts have no power before their second reading.
     assert bench.watts == pytest.approx(
         {"gpu": 650.0, "cpu": 200.0, "dram": 20.0, "platform": 1_000.0, "other": 130.0}
     )
@@ -118,39 +129,94 @@ def test_platform_power_is_integrated_and_other_is_what_the_parts_do_not_explain
     }
 
 
-def test_a_platform_that_is_read_seldom_gives_the_same_rest() -> None:
-    bench, meter = Bench(), Bench()
-    for second in range(101):
-        platform_s = second // 10 * 10
-        bench.feed(float(second), package=200.0 * second)
-        list(
-            meter.meter.measure(
-                [],
-                [],
-                (float(second), [EnergyZone("package-0", "cpu", 200.0 * second, RANGE_J)]),
-                (float(platform_s), [BoardPower("m", "platform", "average", 500.0)]),
-            )
+def run(
+    bench: Bench,
+    seconds: int,
+    *,
+    every_s: int = 1,
+    rest: Callable[[int], float] = lambda _: 200.0,
+    load: Callable[[int], float] = lambda _: 600.0,
+    driver: Callable[[int], bool] = lambda _: True,
+) -> None:
+    """A GPU that draws `load`, a CPU that draws 100 W, and a whole with `rest` more, read each `every_s`."""
+    gpu_joules, platform, platform_s = 1_000.0, 0.0, 0
+    for second in range(seconds + 1):
+        gpu_joules += load(second)
+        if second % every_s == 0:
+            platform, platform_s = load(second) + 100.0 + rest(second), second
+        bench.feed(
+            float(second),
+            package=100.0 * second,
+            platform=platform,
+            platform_s=float(platform_s),
+            gpu_joules=gpu_joules if driver(second) else None,
         )
-    last = meter.meter.measure(
-        [],
-        [],
-        (100.0, [EnergyZone("package-0", "cpu", 20_000.0, RANGE_J)]),
-        (100.0, [BoardPower("m", "platform", "average", 500.0)]),
-    )
-    other = next(
-        reading.energy_joules
-        for reading in last
-        if isinstance(reading, NodeEnergy) and reading.component == "other"
-    )
-    assert other == pytest.approx(30_000.0, rel=0.01)
+
+
+@pytest.mark.parametrize("every_s", [1, 10, 30, 120])
+def test_a_bmc_that_is_read_seldom_gives_the_same_rest(every_s: int) -> None:
+    """Loads that change between its readings are in the whole and in the parts of the same moments."""
+    bench = Bench()
+    run(bench, 7_200, every_s=every_s, load=lambda second: 650.0 if second // 47 % 2 else 120.0)
+    assert bench.joules["other"] == pytest.approx(7_200 * 200.0, rel=0.06)
+    assert bench.joules["other"] <= 7_200 * 200.0
+    assert bench.watts["other"] == pytest.approx(200.0)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32), st.sampled_from([1, 30, 120]))
+def test_noise_does_not_make_the_rest_grow(seed: int, every_s: int) -> None:
+    """The whole and its parts are never read at quite the same moment."""
+    noise = random.Random(seed)
+    bench = Bench()
+    run(bench, 60 * every_s, every_s=every_s, rest=lambda _: 200.0 + noise.uniform(-150.0, 150.0))
+    assert bench.joules["other"] == pytest.approx(58 * every_s * 200.0, rel=0.25)
+
+
+def test_noise_about_nothing_comes_to_almost_nothing() -> None:
+    noise = random.Random(1)
+    bench = Bench()
+    run(bench, 3_600, rest=lambda _: noise.uniform(-100.0, 100.0))
+    assert bench.joules["other"] <= 3_600 * 3.0, "a ratchet would have 25 W or more"
+
+
+@pytest.mark.parametrize("every_s", [1, 30])
+@pytest.mark.parametrize("gap_s", [5, 40, 600])
+def test_a_driver_that_does_not_answer_adds_nothing_to_the_rest(every_s: int, gap_s: int) -> None:
+    bench = Bench()
+    run(bench, 3_600, every_s=every_s, driver=lambda second: not 1_000 <= second < 1_000 + gap_s)
+    measured_s = 3_600 - gap_s
+    assert measured_s - 4 * every_s <= bench.joules["other"] / 200.0 <= 3_600
+    assert bench.joules["other"] <= 200.0 * (measured_s if gap_s > 2 * every_s else 3_600)
+
+
+def test_a_gpu_that_does_not_answer_is_no_part_of_the_rest() -> None:
+    bench = Bench()
+    run(bench, 100, driver=lambda second: second < 50)
+    assert "other" not in bench.watts
+    assert bench.joules["other"] <= 200.0 * 50, "as it stood when it was last shown"
+
+
+def test_a_counter_that_is_read_faster_than_it_is_renewed_leaves_no_holes() -> None:
+    bench = Bench()
+    for tenth in range(601):
+        bench.feed(tenth / 10, platform=1_000.0, gpu_joules=5_000.0 + 700.0 * (tenth // 4 * 4) / 10)
+    assert bench.joules["other"] == pytest.approx(60 * 300.0, rel=0.1)
+
+
+@pytest.mark.parametrize("every_s", [60, 61, 120, 600])
+def test_a_bmc_is_integrated_however_seldom_it_is_read(every_s: int) -> None:
+    bench = Bench()
+    run(bench, 100 * every_s, every_s=every_s)
+    assert bench.joules["platform"] == pytest.approx(900.0 * 100 * every_s, rel=0.011)
 
 
 def test_nothing_is_integrated_across_a_gap_and_the_rest_goes_on_after_it() -> None:
-    bench = Bench().feed(0.0, platform=1_000.0, package=0.0).feed(1.0, platform=1_000.0, package=200.0)
-    bench.feed(1_000.0, platform=1_000.0, package=200_000.0)  # the platform was not measured meanwhile
-    bench.feed(1_001.0, platform=1_000.0, package=200_200.0)
-    assert bench.joules["platform"] == 2_000.0
-    assert bench.joules["other"] == pytest.approx(1_600.0)
+    bench = Bench()
+    for second in (0.0, 1.0, 2.0, 3.0, 1_000.0, 1_001.0, 1_002.0):
+        bench.feed(second, platform=1_000.0, package=200.0 * second)
+    assert bench.joules["platform"] == 5_000.0
+    assert bench.joules["other"] == pytest.approx(4 * 800.0)
 
 
 def test_a_part_that_is_not_measured_now_has_no_series_and_goes_on_afterwards() -> None:
@@ -170,23 +236,32 @@ def test_g05_power_of_the_node_is_that_of_the_gpus_that_answer() -> None:
     powers = [
         GpuPower(str(n), f"GPU-{n}", "gpu", kind, 500.0) for n in range(7) for kind in ("instant", "average")
     ]
-    said = [r for r in meter.measure([], powers, (0.0, []), (0.0, [])) if isinstance(r, NodePower)]
+    said = [
+        r for r in meter.measure([], powers, (0.0, []), (0.0, []), gpu_read_s={}) if isinstance(r, NodePower)
+    ]
     assert [(power.component, power.power_watts) for power in said] == [("gpu", 3_500.0)]
 
 
 @given(
     st.lists(
         st.tuples(
-            st.floats(0.1, 300.0), st.floats(0.0, RANGE_J), st.one_of(st.none(), st.floats(0.0, 20_000.0))
+            st.sampled_from([0.1, 1.0, 1.0, 1.0, 30.0, 300.0]),
+            st.floats(0.0, 2_000.0),
+            st.one_of(st.none(), st.floats(0.0, 20_000.0)),
+            st.one_of(st.none(), st.floats(0.0, 10_000.0)),
         ),
         max_size=40,
     )
 )
-def test_no_component_ever_falls(steps: list[tuple[float, float, float | None]]) -> None:
+def test_no_component_ever_falls(steps: list[tuple[float, float, float | None, float | None]]) -> None:
     bench, now_s, before = Bench(), 0.0, dict[str, float]()
-    for seconds, package, platform in steps:
+    package = gpu_joules = 0.0
+    for seconds, package_watts, platform, gpu_watts in steps:
         now_s += seconds
-        bench.feed(now_s, package=package, platform=platform)
+        package = (package + package_watts * seconds) % RANGE_J
+        gpu_joules += (gpu_watts or 0.0) * seconds
+        gpu = None if gpu_watts is None else gpu_joules
+        bench.feed(now_s, package=package, platform=platform, gpu_joules=gpu)
         assert all(bench.joules[component] >= joules for component, joules in before.items())
         before = dict(bench.joules)
 
@@ -206,6 +281,7 @@ def share_of_parts(meter: NodeMeter, joules: float, ratio: float, *, board: bool
         [],
         (0.0, []),
         (joules, sensors),
+        gpu_read_s={"GPU-a": joules},
         other_ratio=ratio,
     )
     found = [r for r in readings if isinstance(r, NodeEnergy) and r.component == "other"]
@@ -222,7 +298,5 @@ def test_without_a_meter_of_the_whole_other_is_the_configured_share_of_the_parts
 
 def test_a_meter_of_the_whole_stands_before_the_configured_share() -> None:
     meter = NodeMeter()
-    first = share_of_parts(meter, 0.0, 0.5, board=True)
-    second = share_of_parts(meter, 10.0, 0.5, board=True)
-    assert first == 0.0
-    assert second == pytest.approx(10_000.0 - 10.0)
+    said = [share_of_parts(meter, 10.0 + second, 0.5, board=True) for second in range(4)]
+    assert said == [None, 0.0, 999.0, 2 * 999.0]

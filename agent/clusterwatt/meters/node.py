@@ -7,7 +7,8 @@ series says its method: a counter that was read, power integrated over time, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from clusterwatt.catalog import CORE, STANDARD, Table
 from clusterwatt.readings.base import Failure, Reading
@@ -43,7 +44,8 @@ METRICS = (
 # No CPU package draws as much; a counter that began anew would look like it for one interval.
 MOST_ZONE_WATTS = 2_000.0
 LONGEST_GAP_S = 60.0  # power is not integrated across more: what happened in between is not known
-PARTS = ("gpu", "cpu", "dram")
+GAP_INTERVALS = 3.15  # three, and a little for readings that come late
+USUAL_S, SHORTEST_S = 1.0, 0.8  # intervals of readings of GPUs
 
 
 def power_feeds(ratios: Mapping[str, float], capacity_watts: Mapping[str, float]) -> Iterator[PowerFeed]:
@@ -80,25 +82,80 @@ class Zone:
         return None
 
 
+class Draw:
+    """Mean power of a GPU between its newest two readings; None where that was not measured."""
+
+    def __init__(self) -> None:
+        self.watts: float | None = None
+        self._last: tuple[float, float] | None = None
+        self._seconds = USUAL_S  # between the two readings before
+
+    def add(self, joules: float, read_s: float) -> None:
+        """Take the GPU's total as it stood when the driver was read.
+
+        Readings that follow faster than `SHORTEST_S` are taken together: drivers renew their counters seldom.
+        """
+        last = self._last
+        if last is not None and read_s - last[1] < SHORTEST_S:
+            return
+        self._last, self.watts = (joules, read_s), None
+        if last is None:
+            return
+        delta, seconds = joules - last[0], read_s - last[1]
+        # Every board draws something: a total that stands still was not measured.
+        if delta > 0 and seconds <= GAP_INTERVALS * max(self._seconds, USUAL_S):
+            self.watts = delta / seconds
+        self._seconds = seconds
+
+
 class Integral:
     """Power over time, as rectangles: an averaged power stands for the time since the last reading."""
 
     def __init__(self) -> None:
         self.joules = 0.0
         self.watts: float | None = None
-        self.stretches = 0  # unbroken ones: a gap begins the next
         self._last_s: float | None = None
+        self._intervals: deque[float] = deque(maxlen=2)
 
-    def add(self, watts: float, read_s: float) -> None:
-        """Take a reading."""
+    def add(self, watts: float, read_s: float) -> float | None:
+        """Take a reading; returns the seconds that it stands for, None where it is not a new one."""
         last_s = self._last_s
         if last_s is not None and read_s <= last_s:
-            return
-        if last_s is not None and read_s - last_s <= LONGEST_GAP_S:
-            self.joules += watts * (read_s - last_s)
-        else:
-            self.stretches += 1
+            return None
         self.watts, self._last_s = watts, read_s
+        if last_s is None:
+            return 0.0
+        seconds = read_s - last_s
+        # A BMC may be read so seldom that its usual interval would look like a gap.
+        usual_s = min(self._intervals, default=0.0)
+        self._intervals.append(seconds)
+        if seconds > max(LONGEST_GAP_S, GAP_INTERVALS * usual_s):
+            return 0.0
+        self.joules += watts * seconds
+        return seconds
+
+
+class Rest:
+    """What the platform draws beyond its parts: their powers of one moment, over the time since the last.
+
+    Both are noisy, and are not averaged over the same time: what is less than nothing is kept as a debt of
+    what comes, so that the total does not fall and noise does not make it grow.
+    """
+
+    def __init__(self) -> None:
+        self.joules = 0.0
+        self.watts: float | None = None  # None: not every part was measured
+        self._debt_joules = 0.0
+
+    def add(self, platform_watts: float, parts_watts: float | None, seconds: float) -> None:
+        """Take a new reading of the platform; `parts_watts` is None unless every known part is measured."""
+        known_at_both_ends = self.watts is not None and parts_watts is not None
+        self.watts = None if parts_watts is None else max(0.0, platform_watts - parts_watts)
+        if not known_at_both_ends or parts_watts is None:
+            return
+        balance = (platform_watts - parts_watts) * seconds - self._debt_joules
+        self.joules += max(0.0, balance)
+        self._debt_joules = max(0.0, -balance)
 
 
 class NodeMeter:
@@ -109,9 +166,9 @@ class NodeMeter:
         self._zones: dict[str, tuple[str, Zone]] = {}
         self._platform: Integral | None = None
         self._gpus: dict[tuple[str, str], float] = {}  # uuid and method -> joules
-        self._other = 0.0
-        # The stretch in which the same parts were measured without a gap; rest and `other` when it began.
-        self._base: tuple[object, float, float] = (None, 0.0, 0.0)
+        self._draws: dict[str, Draw] = {}  # of each GPU that was ever measured
+        self._rest = Rest()
+        self._share = 0.0  # joules of `other` as a share of the parts
 
     def measure(
         self,
@@ -120,24 +177,32 @@ class NodeMeter:
         zones: tuple[float, Iterable[EnergyZone]],
         board: tuple[float, Iterable[BoardPower]],
         *,
+        gpu_read_s: Mapping[str, float],
         other_ratio: float = 0.0,
     ) -> Iterator[Reading]:
         """Take what is known now; zones and board powers come with the monotonic time of their reading.
 
+        `gpu_read_s`: when each GPU's energy was read, monotonic, by UUID.
         `other_ratio`: `other` as a share of the parts, on a node whose whole is not measured; 0: unknown.
         """
-        measured: set[str] = set()
+        gpus = set[str]()
         for energy in gpu_energies:
             if energy.scope == "gpu":  # a module holds a CPU too, which would count twice
+                gpus.add(energy.uuid)
                 self._gpus[energy.uuid, energy.method] = energy.energy_joules
-                measured.add("gpu")
+                draw = self._draws.setdefault(energy.uuid, Draw())
+                if energy.uuid in gpu_read_s:
+                    draw.add(energy.energy_joules, gpu_read_s[energy.uuid])
         found = tuple(zones[1])
-        measured.update(zone.component for zone in found)
+        measured = {zone.component for zone in found} | ({"gpu"} if gpus else set[str]())
         yield from self._take_zones(zones[0], found)
         platform = next((power for power in board[1] if power.scope == "platform"), None)
         if platform is not None:  # several sensors would show the same node
             self._platform = self._platform or Integral()
-            self._platform.add(platform.power_watts, board[0])
+            seconds = self._platform.add(platform.power_watts, board[0])
+            if seconds is not None:
+                parts_watts = self._draw_of_all(gpus, {zone.zone for zone in found})
+                self._rest.add(platform.power_watts, parts_watts, seconds)
         # A part that is not measured now has no series: a total that stands still would say it draws nothing.
         joules = {key: value for key, value in self._parts().items() if key[0] in measured}
         watts = {
@@ -147,14 +212,14 @@ class NodeMeter:
         }
         if self._platform is not None and platform:
             joules["platform", "integrated"] = self._platform.joules
-            joules["other", "estimated"] = self._other_joules(self._platform, joules)
             if self._platform.watts is not None:
                 watts["platform", "integrated"] = self._platform.watts
-                rest = self._platform.watts - sum(watts[key] for key in watts if key[0] in PARTS)
-                watts["other", "estimated"] = max(0.0, rest)
+            if self._rest.watts is not None:
+                joules["other", "estimated"] = self._rest.joules
+                watts["other", "estimated"] = self._rest.watts
         self._add_share(other_ratio if self._platform is None else 0.0)
         if self._platform is None and other_ratio > 0 and joules:
-            joules["other", "estimated"] = self._other
+            joules["other", "estimated"] = self._share
             watts["other", "estimated"] = other_ratio * sum(watts.values())
         for (component, method), value in joules.items():
             yield NodeEnergy(component=component, method=method, energy_joules=value)
@@ -194,19 +259,15 @@ class NodeMeter:
     def _add_share(self, ratio: float) -> None:
         """Let `other` grow with the parts."""
         parts = sum(self._parts().values())
-        self._other += ratio * max(0.0, parts - self._shared_out)
+        self._share += ratio * max(0.0, parts - self._shared_out)
         self._shared_out = parts
 
-    def _other_joules(self, platform: Integral, joules: dict[tuple[str, str], float]) -> float:
-        """What the platform used beyond its parts, while both were measured without a gap.
+    def _draw_of_all(self, gpus: Collection[str], zones: Collection[str]) -> float | None:
+        """Power of all parts together; None unless each that was ever measured is measured now.
 
-        Taken from the totals, so that readings at different times even out; the highest so far, so that it
-        does not fall.
+        What a GPU draws that does not answer is not known, and so not what is left without it.
         """
-        rest = platform.joules - sum(value for (component, _), value in joules.items() if component in PARTS)
-        stretch = (platform.stretches, frozenset(joules))
-        if self._base[0] != stretch:
-            self._base = (stretch, rest, self._other)
-        _, rest_then, other_then = self._base
-        self._other = max(self._other, other_then + rest - rest_then)
-        return self._other
+        watts = [draw.watts if uuid in gpus else None for uuid, draw in self._draws.items()]
+        watts += [meter.watts if zone in zones else None for zone, (_, meter) in self._zones.items()]
+        known = [each for each in watts if each is not None]
+        return sum(known) if len(known) == len(watts) else None
