@@ -147,11 +147,23 @@ def test_the_card_of_a_job_knows_its_tokens(server: servers.Server) -> None:
     source = Source(Path(), Access(server.url))
     text = commands.job(source, "slurm/1", "card-json", PERIOD, Data(), SystemClock())
     document = json.loads(text)
-    assert document["data"]["tokens"] == pytest.approx(1e6 * JOB_S)
-    assert document["compute"]["flop"] == pytest.approx(4.2e16 * JOB_S)
+    assert document["data"]["tokens"] == pytest.approx(1e6 * JOB_S, rel=0.005)
+    assert document["data"]["tokens_of"] == "period"
+    assert document["compute"]["flop"] == pytest.approx(4.2e16 * JOB_S, rel=0.005)
     assert document["hardware"]["gpus"] == [{"model": "NVIDIA H100 80GB HBM3", "count": 2}]
     with pytest.raises(ReportError, match="slurm/2 has no series in this period"):
         commands.job(source, "slurm/2", "receipt", PERIOD, Data(), SystemClock())
+
+
+def test_a_card_of_a_part_of_a_job_has_the_tokens_of_that_part(server: servers.Server) -> None:
+    """Tokens of the whole run over the GPU seconds of two hours would be an MFU of more than there is."""
+    source = Source(Path(), Access(server.url))
+    from_s = BEGIN_S + JOB_FROM_S + 7_200.0
+    period = (from_s, from_s + 7_200.0)
+    document = json.loads(commands.job(source, "slurm/1", "card-json", period, Data(), SystemClock()))
+    assert document["data"]["tokens"] == pytest.approx(7.2e9, rel=0.01)
+    text = commands.job(source, "slurm/1", "card", period, Data(), SystemClock())
+    assert "| Tokens in the period | " in text
 
 
 def test_jobs_of_a_cluster_are_those_of_its_last_day(server: servers.Server) -> None:

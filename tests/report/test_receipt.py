@@ -110,6 +110,12 @@ def test_a_card(ledger: Path) -> None:
     assert len({line.replace("\\|", "").count("|") for line in text.splitlines()}) == 1
 
 
+def test_a_card_says_whose_tokens_it_has(ledger: Path) -> None:
+    document = card.card(row(ledger), Data(1e9, 1e10, of_period=True), "server x")
+    assert document["data"] == {"tokens": 1e9, "tokens_of": "period"}
+    assert "| Tokens in the period | 1000000000 |" in card.as_markdown(document)
+
+
 def test_the_command_gives_each_form(ledger: Path) -> None:
     for form in commands.JOB_FORMATS:
         assert commands.job(Source(ledger), "slurm/1", form, (0.0, 1.0), Data(), SystemClock())

@@ -25,11 +25,15 @@ BY_TENSOR = "estimate: seconds of tensor activity x dense peak of the precision"
 
 
 class Data(msgspec.Struct, frozen=True):
-    """What was trained on, where somebody knows: tokens of the whole run, model FLOP per token."""
+    """What was trained on, where somebody knows: tokens, model FLOP per token.
+
+    `of_period`: the tokens are those of the period of which the card tells, not of the whole run.
+    """
 
     tokens: float | None = None
     flops_per_token: float | None = None
     precision: str = "bf16"
+    of_period: bool = False
 
 
 class Compute(msgspec.Struct, frozen=True):
@@ -79,7 +83,7 @@ def card(row: UsageRow, data: Data, source: str) -> dict[str, Any]:
             "activity_ratio": line.activity_ratio,
             "tensor_activity_ratio": line.tensor_ratio,
         },
-        "data": {"tokens": data.tokens},
+        "data": {"tokens": data.tokens, "tokens_of": "period" if data.of_period else "run"},
         "compute": {
             "flop": done.flop,
             "method": done.method,
@@ -138,7 +142,10 @@ def as_markdown(document: dict[str, Any]) -> str:
         ),
         ("Mean activity", _percent(hardware["activity_ratio"])),
         ("Mean tensor activity", _percent(hardware["tensor_activity_ratio"])),
-        ("Training data, tokens", _unit(document["data"]["tokens"], "", "", 0) or UNKNOWN),
+        (
+            "Tokens in the period" if document["data"]["tokens_of"] == "period" else "Training data, tokens",
+            _unit(document["data"]["tokens"], "", "", 0) or UNKNOWN,
+        ),
         ("Training compute, FLOP", UNKNOWN if done["flop"] is None else f"{done['flop']:.3e}"),
         ("How compute was found", f"{done['method']} ({done['precision']})"),
         ("Model FLOP utilisation", _percent(done["mfu_ratio"])),

@@ -207,12 +207,17 @@ def quoted(text: str) -> str:
 def training(
     server: Prometheus, job_id: str, from_s: float, to_s: float
 ) -> tuple[float | None, float | None]:
-    """Tokens that a job's run has seen, and model FLOP per token; None where it does not tell."""
+    """Tokens of a job's runs in a period, and model FLOP per token; None where it does not tell.
+
+    Each node that follows a run states the tokens of all ranks, so they count once.
+    """
+    only = "{job_id=" + quoted(job_id) + "}"
+    tokens: float | None = None
+    for at_s, length in _windows(from_s, to_s):
+        counted = f"increase({PREFIX}training_tokens_total{only}[{length}])"
+        for _, of_runs in server.ask(f"sum(max by (run) ({counted}))", at_s):
+            tokens = (tokens or 0.0) + of_runs
     *_, (at_s, _) = _windows(from_s, to_s)
-    window = Window(server, at_s, f"{round((to_s - from_s) * 1000)}ms", "{job_id=" + quoted(job_id) + "}")
-    told = (
-        window.over_time("max", "max_over_time", family, "job_id")
-        for family in ("training_tokens_total", "training_flops_per_token")
-    )
-    tokens, flops = (samples[0][1] if samples else None for samples in told)
-    return tokens, flops
+    whole = Window(server, at_s, f"{round((to_s - from_s) * 1000)}ms", only)
+    flops = whole.over_time("max", "max_over_time", "training_flops_per_token", "job_id")
+    return tokens, flops[0][1] if flops else None

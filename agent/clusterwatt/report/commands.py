@@ -79,7 +79,7 @@ def job(source: Source, job_id: str, form: str, period: tuple[float, float], dat
             row = next((row for row in rows if row.key == job_id), None)
             if data.tokens is None and form.startswith("card"):
                 tokens, flops = cluster.training(server, job_id, *period)
-                data = Data(tokens, data.flops_per_token or flops, data.precision)
+                data = Data(tokens, data.flops_per_token or flops, data.precision, of_period=True)
         else:
             with reader(source.ledger) as books:
                 row = books.job(job_id) if job_id else None  # without an id is what nobody holds
