@@ -11,8 +11,11 @@ from clusterwatt.readings.work import (
     CarbonIntensity,
     ElectricityPrice,
     GpuPrice,
+    Job,
     JobHostUse,
     JobMember,
+    Scheduler,
+    SlurmdPod,
 )
 from tests.attribution.node import NAME, A, B, Node, gpu, held_by
 
@@ -112,6 +115,27 @@ def test_without_cgroups_all_is_nobodys() -> None:
     host.cpu = {}
     host.pass_seconds(41)
     assert set(host.part("cpu")) == {""}
+
+
+def test_a_pod_in_which_slurmd_runs_is_not_counted_beside_its_jobs() -> None:
+    host = Host()
+    host.sources = {"slurm": True, "kubernetes": True}
+    host.cpu["pod/of-slurmd"], host.memory["pod/of-slurmd"] = 7.0, 50.0  # with all of its jobs
+    host.always = [
+        Scheduler("kubernetes"),
+        SlurmdPod("of-slurmd"),
+        Job("k8s/slurmd", "kubernetes", "service"),
+        JobMember("pod/of-slurmd", "k8s/slurmd"),
+    ]
+    host.pass_seconds(71)
+    before = host.part("cpu"), host.part("dram")
+    host.pass_seconds(100)
+    cpu, dram = (
+        {job_id: joules - then.get(job_id, 0.0) for job_id, joules in host.part(component).items()}
+        for component, then in zip(("cpu", "dram"), before, strict=True)
+    )
+    assert cpu == pytest.approx({ONE: 10_000.0, TWO: 5_000.0, "": 5_000.0})
+    assert dram == pytest.approx({ONE: 1_000.0, TWO: 500.0, "": 500.0})
 
 
 def test_a_cgroup_of_nobody_known_is_nobodys() -> None:

@@ -46,7 +46,8 @@ class Holding(msgspec.Struct, frozen=True):
 
     `held`: by UUID of GPU or MIG instance; shares of one sum to at most one. `weights`: time on the SMs of
     the processes of each job, by UUID, where jobs share. `jobs`: those that run, also without a GPU.
-    `job_of`: job by the name of its members. `settled`: every source was heard, so that "free" is a fact.
+    `job_of`: job by the name of its members. `slurmd_pods`: members in which slurmd runs. `settled`: every
+    source was heard, so that "free" is a fact.
     """
 
     devices: Devices
@@ -54,6 +55,7 @@ class Holding(msgspec.Struct, frozen=True):
     weights: Mapping[str, Mapping[str, float]] = {}
     jobs: Mapping[str, Job] = {}
     job_of: Mapping[str, str] = {}
+    slurmd_pods: frozenset[str] = frozenset()
     settled: bool = False
 
 
@@ -113,6 +115,7 @@ class Holders:
             },
             jobs=jobs,
             job_of=job_of,
+            slurmd_pods=self._slurmd_pods(),
             settled=self._words.all_answered or now_s - self._first_s >= SETTLE_WITHIN_S,
         )
         yield from self._failures(unknown if devices.boards else {})
@@ -128,7 +131,7 @@ class Holders:
 
     def _claimed(self, devices: Devices) -> tuple[dict[str, dict[str, set[Sharer]]], dict[str, Claim]]:
         """Sharers by unit and source; and claims on a device that is not known, or not told apart."""
-        slurmd = {f"pod/{pod.pod_uid}" for pod in self._words.of(SLURM).slurmd_pods}
+        slurmd = self._slurmd_pods()
         claimed: dict[str, dict[str, set[Sharer]]] = {}
         unknown: dict[str, Claim] = {}
         for claim in (claim for word in self._words.all for claim in word.claims):
@@ -142,6 +145,9 @@ class Holders:
                 sharers = claimed.setdefault(unit.uuid, {}).setdefault(claim.source, set())
                 sharers.add((claim.job_id, claim.member))
         return claimed, unknown
+
+    def _slurmd_pods(self) -> frozenset[str]:
+        return frozenset(f"pod/{pod.pod_uid}" for pod in self._words.of(SLURM).slurmd_pods)
 
     def _chosen(
         self,

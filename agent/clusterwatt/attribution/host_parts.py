@@ -71,7 +71,8 @@ class HostParts:
         """What is booked now: nothing, or all of the stretch that ends."""
         self.measured_joules = 0.0
         self._gather(parts.get(NodeEnergy, ()))
-        uses: tuple[JobHostUse, ...] = parts.get(JobHostUse, ())
+        # The cgroup of a pod in which slurmd runs holds those of its jobs, which would count twice.
+        uses = tuple(use for use in parts.get(JobHostUse, ()) if use.owner not in holding.slurmd_pods)
         for use in uses:
             self._uses.setdefault(use.owner, Use()).take(use, now_s)
         if self._since_s is None:
