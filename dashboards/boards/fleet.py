@@ -106,9 +106,10 @@ xid_days = lines(
     "hardware, memory or link.",
     (12, 7),
     Query(
-        # increase() would miss the first of a code, whose series begins with it
-        "sum by (xid_class) (clusterwatt_gpu_xid_errors_total) - (sum by (xid_class) (clusterwatt_gpu_xid_errors_total offset 1d) "
-        "or sum by (xid_class) (clusterwatt_gpu_xid_errors_total) * 0)",
+        # increase() would miss the first of a code, whose series begins with it. What fell began anew.
+        "sum by (xid_class) (clusterwatt_gpu_xid_errors_total - "
+        "(clusterwatt_gpu_xid_errors_total offset 1d or clusterwatt_gpu_xid_errors_total * 0) >= 0 "
+        "or clusterwatt_gpu_xid_errors_total)",
         "{{xid_class}}",
         COUNT,
     ),
@@ -298,7 +299,9 @@ share = stats(
         decimals=0,
     ),
     Query(
-        'sum(count_over_time(ALERTS{alertname=~"TrainingStalled|TrainingHungInCollective", alertstate="firing"}[$__range:1m])) / 60 or vector(0)',
+        # Each minute of a job counts with its GPUs, once though both alerts fire.
+        'sum(sum_over_time((max by (job_id) (ALERTS{alertname=~"TrainingStalled|TrainingHungInCollective", '
+        'alertstate="firing"}) * on (job_id) job:clusterwatt_gpus:sum)[$__range:1m])) / 60 or vector(0)',
         "stalled",
         HOURS,
         good_below(0.1, 5),
