@@ -17,7 +17,7 @@ from clusterwatt.readings.agent import ConnectionsRefused
 from clusterwatt.readings.gpu import GpuUse
 from clusterwatt.readings.network import Network
 from tests.expose.sites import CountingRenderer, RunningSite, running, snapshot
-from tests.expose.test_server import in_loop
+from tests.expose.test_server import SlowRenderer, in_loop
 
 USE = GpuUse("0", "GPU-a", 0.5)
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -148,6 +148,41 @@ async def test_a_head_without_end_is_refused() -> None:
         answer = await site.send(b"GET /healthz HTTP/1.1\r\nX-Long: " + b"a" * 17_000)
         assert answer.startswith(b"HTTP/1.1 431 ")
         assert answer.endswith(b"\r\n\r\nheader too large\n")
+
+
+def test_requests_that_pile_up_behind_one_in_work_are_held_to_a_limit() -> None:
+    """The limit of a head is that of the first; the others come while it is in work."""
+
+    async def test() -> None:
+        renderer = SlowRenderer()
+        async with running(renderer) as site:
+            site.site.publish(snapshot(1, USE))
+            reader, writer = await site.connect()
+            try:
+                writer.write(REQUEST.replace(b"healthz", b"metrics"))
+                await asyncio.sleep(0.1)
+                field = b"X-%d: " + b"x" * 1_000 + b"\r\n"
+                head = REQUEST[:-2] + b"".join(field % number for number in range(15)) + b"\r\n"
+                for _ in range(20):
+                    writer.write(head)
+                assert await closed(reader, 3) == b""
+            finally:
+                renderer.go_on.set()
+                writer.close()
+
+    asyncio.run(test())
+
+
+@in_loop
+async def test_many_requests_one_after_the_other_are_held_to_no_limit() -> None:
+    async with running() as site:
+        reader, writer = await site.connect()
+        head = REQUEST[:-2] + b"X: " + b"x" * 15_000 + b"\r\n\r\n"
+        for _ in range(40):
+            writer.write(head + REQUEST)
+            await reader.readuntil(b"ok\n")
+            await reader.readuntil(b"ok\n")
+        writer.close()
 
 
 @in_loop

@@ -7,13 +7,14 @@ import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 from clusterwatt.expose.gate import Connection
 
 log = logging.getLogger(__name__)
 
 STOP_WITHIN_S = 2.0
+MAX_AHEAD_BYTES = 256 << 10  # of requests that come while an earlier one is in work
 
 HEADERS: Mapping[str, str] = {
     "Server": "clusterwatt",
@@ -32,7 +33,7 @@ HEADERS: Mapping[str, str] = {
 class Exchanges(web.RequestHandler):
     """aiohttp's side of one connection, which tells the gate of each answer and clients nothing of errors."""
 
-    __slots__ = ("_connection", "_headers")
+    __slots__ = ("_ahead_bytes", "_connection", "_headers", "_newest_body")
 
     def __init__(
         self, connection: Connection, runner: web.AppRunner, headers: Callable[[], Mapping[str, str]] = dict
@@ -50,6 +51,26 @@ class Exchanges(web.RequestHandler):
         )
         self._connection = connection
         self._headers = headers
+        self._ahead_bytes: int | None = None  # None: all that came has been answered
+        self._newest_body: StreamReader | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what comes; who sends many more requests before there is an answer to one is cut off.
+
+        A body is not counted while it comes: aiohttp reads no more of it than somebody takes.
+        """
+        queued = len(self._messages)
+        super().data_received(data)
+        if len(self._messages) > queued:
+            self._newest_body = self._messages[-1][1]
+        elif self._newest_body is not None and not self._newest_body.is_eof():
+            return
+        if self._ahead_bytes is None:
+            self._ahead_bytes = 0  # the first request; what came along with it was read at once
+            return
+        self._ahead_bytes += len(data)
+        if self._ahead_bytes > MAX_AHEAD_BYTES:
+            self._connection.abort()
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -70,6 +91,8 @@ class Exchanges(web.RequestHandler):
                 await request.writer.drain()
             except ConnectionError:
                 return resp, True
+            if not self._messages:
+                self._ahead_bytes = None
             if resp.keep_alive:
                 self._connection.answered()
             elif not request.content.is_eof():  # nobody waits for a body that nobody wants
