@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clusterwatt.config.model import Ledger
@@ -153,6 +154,27 @@ def test_a_job_goes_on_from_its_committed_total_after_a_restart(path: Path, cloc
     settle(second)
     after = of(second, JobEnergy), of(second, JobCost), of(second, AccountCost), of(second, AccountMonth)
     assert after == before  # to the last bit: a counter that fell by one would be counted anew
+    second.stop(5.0)
+
+
+def test_devices_that_are_gone_for_a_week_are_not_kept(path: Path, clock: FakeClock) -> None:
+    first = keeper(path, clock)
+
+    def book(device: str) -> None:
+        made = batch(clock, {gpu_entry(): amounts(1.0)})
+        commit(first, clock, msgspec.structs.replace(made, baselines={device: made.baselines["GPU-0"]}))
+
+    book("MIG-old")
+    clock.advance(6 * 86_400.0)
+    book("GPU-away")
+    clock.advance(2 * 86_400.0)
+    commit(first, clock, msgspec.structs.replace(batch(clock, {}), baselines={}))
+    book("GPU-0")
+    assert first.stop(5.0)
+    second = keeper(path, clock)
+    recovered = second.recovered()
+    assert recovered is not None
+    assert set(recovered.baselines) == {"GPU-away", "GPU-0"}, "two days of silence are no end"
     second.stop(5.0)
 
 

@@ -16,6 +16,7 @@ from clusterwatt.readings.work import Job
 KNOWN_ENTRIES = 20_000
 PRUNED_JOBS = 2_000
 RECOVERED_JOBS = 1_000
+SILENT_S = 7 * 86_400.0  # a device that was not read for longer is not expected back
 
 JOB_COLUMNS = (
     "job_id", "scheduler", "kind", "name", "user", "uid", "account", "partition", "queue", "array_job",
@@ -195,6 +196,9 @@ class Rows:
                 for device, base in baselines.items()
             ],
         )
+        if baselines:  # each new cut of a board into MIG instances leaves the UUIDs of the last behind
+            newest_s = max(base.read_wall_s for base in baselines.values())
+            self.connection.execute("DELETE FROM baseline WHERE read_s < ?", (newest_s - SILENT_S,))
 
     def write_totals(self, change: Change) -> None:
         """Write the totals that a payload has moved."""
