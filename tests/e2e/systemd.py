@@ -197,7 +197,8 @@ def environment(inside: Space) -> None:
     """An environment of Python at /opt/clusterwatt with the packages of the one that runs the tests."""
     packages = next(Path(sys.prefix).glob("lib/python*/site-packages"))
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    # The interpreter may lie in a home folder that is closed to others; it is opened in the overlay only.
+    # The interpreter may lie in a home folder that is closed to others; it is opened in the overlay only. The
+    # packages may lie below /tmp, of which the service has one of its own: they are mounted elsewhere.
     closed = " ".join(f"'{folder}'" for folder in Path(sys.base_prefix).parents)
     starter = (
         r"#!/opt/clusterwatt/bin/python\nimport sys\nfrom clusterwatt.cli import main\nsys.exit(main())\n"
@@ -207,7 +208,10 @@ set -e
 chmod a+rx {closed}
 '{sys.executable}' -m venv --without-pip /opt/clusterwatt
 cd /opt/clusterwatt
-printf '%s\\n' '{packages}' '{ROOT / "agent"}' > lib/{version}/site-packages/tests.pth
+mkdir -p /opt/packages /opt/agent
+mount --bind '{packages}' /opt/packages
+mount --bind '{ROOT / "agent"}' /opt/agent
+printf '%s\\n' /opt/packages /opt/agent > lib/{version}/site-packages/tests.pth
 printf '{starter}' > bin/clusterwatt
 chmod 755 bin/clusterwatt
 """
