@@ -45,6 +45,7 @@ METRICS = (
 MOST_ZONE_WATTS = 2_000.0
 LONGEST_GAP_S = 60.0  # power is not integrated across more: what happened in between is not known
 GAP_INTERVALS = 3.15  # three, and a little for readings that come late
+SETTLE_S = 30.0  # after the first reading of the platform: the driver may answer later than a BMC
 USUAL_S, SHORTEST_S = 1.0, 0.8  # intervals of readings of GPUs
 
 
@@ -165,6 +166,7 @@ class NodeMeter:
         self._shared_out = 0.0  # joules of the parts of which `other` has its share
         self._zones: dict[str, tuple[str, Zone]] = {}
         self._platform: Integral | None = None
+        self._platform_since_s = 0.0
         self._gpus: dict[tuple[str, str], float] = {}  # uuid and method -> joules
         self._draws: dict[str, Draw] = {}  # of each GPU that was ever measured
         self._rest = Rest()
@@ -198,10 +200,12 @@ class NodeMeter:
         yield from self._take_zones(zones[0], found)
         platform = next((power for power in board[1] if power.scope == "platform"), None)
         if platform is not None:  # several sensors would show the same node
-            self._platform = self._platform or Integral()
+            if self._platform is None:
+                self._platform, self._platform_since_s = Integral(), board[0]
             seconds = self._platform.add(platform.power_watts, board[0])
             if seconds is not None:
-                parts_watts = self._draw_of_all(gpus, {zone.zone for zone in found})
+                settled = board[0] - self._platform_since_s >= SETTLE_S
+                parts_watts = self._draw_of_all(gpus, {zone.zone for zone in found}) if settled else None
                 self._rest.add(platform.power_watts, parts_watts, seconds)
         # A part that is not measured now has no series: a total that stands still would say it draws nothing.
         joules = {key: value for key, value in self._parts().items() if key[0] in measured}
