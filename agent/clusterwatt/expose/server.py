@@ -28,6 +28,7 @@ from clusterwatt.expose.exchanges import STOP_WITHIN_S, Exchanges, plain
 from clusterwatt.expose.gate import Gate, GateLimits
 from clusterwatt.expose.history import History
 from clusterwatt.expose.negotiation import wants_gzip, wants_openmetrics
+from clusterwatt.expose.own_names import is_own, own_names
 from clusterwatt.expose.press import Edition, Press
 from clusterwatt.expose.render import OPENMETRICS_TYPE, TEXT_TYPE, Page, Renderer
 from clusterwatt.expose.training import PATH as REPORTS_PATH
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 
 GZIP_LEVEL = 4
 PROBES = frozenset({"/healthz", "/readyz"})  # answered to everybody, in one word
+LIVE = frozenset({"/", "/api/v1/node"})  # the page says why when it is asked for by a name that is not ours
 CHALLENGE = 'Basic realm="clusterwatt", charset="UTF-8"'
 
 STATIC: Mapping[str, str] = {
@@ -93,6 +95,7 @@ class Site:
         self._make_dcgm: Callable[[], bytes] | None = None
         self._history = history
         self._node_name = node_name
+        self._own_names = own_names(node_name)
         self._ready = ready
         self._alive = alive
         self._press = Press()
@@ -112,6 +115,8 @@ class Site:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.path in LIVE and self._is_asked_as_another(request):
+                return plain(403, "ask by an address or a name of this machine, or set TLS or users")
             return await self._guarded(request, handler)
 
         self.app = web.Application(client_max_size=1024, middlewares=[guard])
@@ -254,6 +259,14 @@ class Site:
 
     def _headers(self) -> Mapping[str, str]:
         return {} if self._web_file is None else self._web_file.headers
+
+    def _is_asked_as_another(self, request: web.Request) -> bool:
+        """Whether the name in Host may be a web page's own, which a certificate or password would stop."""
+        rules = self._web_file
+        if rules is not None and (rules.passwords is not None or rules.context is not None):
+            return False
+        host = request.headers.get(hdrs.HOST)  # browsers always say one
+        return host is not None and not is_own(host, self._own_names)
 
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The answer for those who may have it. Others learn of no path whether it exists."""
