@@ -38,6 +38,11 @@ def simulated_uuid(seed: int, index: int) -> str:
     return f"GPU-{uuids.UUID(bytes=digest[:16], version=4)}"
 
 
+def simulated_serial(seed: int, board: int) -> str:
+    """The serial number of a board: the same for the same seed."""
+    return f"165{seed % 100_000:05d}{board:05d}"
+
+
 class ProcessEntry(msgspec.Struct, frozen=True):
     """A line of the driver's process list. `used_bytes` None: the driver does not know (all ones)."""
 

@@ -23,7 +23,7 @@ import pynvml
 
 from clusterwatt.simulate.cards import CARDS
 from clusterwatt.simulate.faults import Faults, Rule
-from clusterwatt.simulate.gpu import Gpu, MigDevice, simulated_uuid
+from clusterwatt.simulate.gpu import Gpu, MigDevice, simulated_serial, simulated_uuid
 from clusterwatt.simulate.library.alter import alter, alter_entries
 from clusterwatt.simulate.library.calls import (
     FUNCTIONS,
@@ -115,7 +115,7 @@ class SimulatedLibrary:
                 seed=seed,
                 uuid=simulated_uuid(seed, board),
                 minor=minors[board] if minors else board,
-                serial=serials[board] if serials else _serial(seed, board) if card.serial else None,
+                serial=serials[board] if serials else simulated_serial(seed, board) if card.serial else None,
                 name=(names or {}).get(board, card.name.encode()),
                 tenant=self._work.tenant(board),
                 loaded_s=loaded_s,
@@ -354,7 +354,3 @@ def _plain(argument: Any) -> Any:
     if isinstance(argument, _BY_REFERENCE):
         return argument._obj  # noqa: SLF001 - ctypes has no public way back from byref()
     return argument.value if isinstance(argument, _SCALAR) else argument
-
-
-def _serial(seed: int, board: int) -> str:
-    return f"165{seed % 100_000:05d}{board:05d}"

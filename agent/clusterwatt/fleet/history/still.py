@@ -16,7 +16,7 @@ from clusterwatt.fleet.history.moving import MOVING, library_seed
 from clusterwatt.fleet.history.text import FAMILIES, Block, Lines, labels_of, value_of
 from clusterwatt.fleet.node import FleetNode, FleetSettings, node_name
 from clusterwatt.simulate.cluster import Cluster, scheduler_of
-from clusterwatt.simulate.gpu import simulated_uuid
+from clusterwatt.simulate.gpu import simulated_serial, simulated_uuid
 from clusterwatt.simulate.runs import Log
 from clusterwatt.simulate.troubles import Troubles
 
@@ -70,13 +70,12 @@ class StillLife:
         flat: dict[float, Lines] = {}
         for number in range(self._cluster.nodes):
             like, series = self._seen[self._kind_of(number)]
-            names = dict(zip(self._uuids(like), self._uuids(number), strict=True))
+            names = dict(zip(self._names(like), self._names(number), strict=True))
             name = node_name(number)
             for family, labels, value in series:
                 if value not in flat:
                     flat[value] = block.flat(value)
-                uuid = labels.get("uuid")
-                own = labels if uuid is None else labels | {"uuid": names[uuid]}
+                own = {label: names.get(text, text) for label, text in labels.items()}
                 block.add(family, name, own, flat[value])
 
     async def _look(self) -> None:
@@ -94,9 +93,10 @@ class StillLife:
             number == 0,
         )
 
-    def _uuids(self, number: int) -> list[str]:
-        seed = library_seed(self._cluster.seed, number)
-        return [simulated_uuid(seed, board) for board in range(self._cluster.gpus)]
+    def _names(self, number: int) -> list[str]:
+        """UUIDs and serial numbers of a node's boards."""
+        seed, boards = library_seed(self._cluster.seed, number), range(self._cluster.gpus)
+        return [made(seed, board) for made in (simulated_uuid, simulated_serial) for board in boards]
 
     async def _of(self, number: int) -> list[Standing]:
         clock = Instant(self._from_s)
