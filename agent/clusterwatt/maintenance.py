@@ -8,11 +8,11 @@ until then.
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from pathlib import Path
 
 import msgspec
+
+from clusterwatt import whole_file
 
 MAX_BYTES = 64
 
@@ -48,15 +48,7 @@ def look(path: Path, now_s: float) -> Maintenance:
 def switch_on(path: Path, until_s: float | None) -> None:
     """Set the flag, whole or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write("" if until_s is None else f"{until_s:.0f}\n")
-            os.fchmod(file.fileno(), 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    whole_file.write(path, "" if until_s is None else f"{until_s:.0f}\n")
 
 
 def switch_off(path: Path) -> None:

@@ -8,13 +8,13 @@ the annotation `grafana_folder` names.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from clusterwatt import whole_file
 
 FOLDER = Path(__file__).parent / "shipped"
 PROVIDER = "provider.yaml"
@@ -74,15 +74,7 @@ def write(texts: Mapping[str, str], folder: Path) -> list[Path]:
 def _written(texts: Mapping[str, str], folder: Path) -> Iterator[Path]:
     for name, text in texts.items():
         path = folder / name
-        descriptor, draft = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-                os.fchmod(file.fileno(), 0o644)
-            os.replace(draft, path)
-        except BaseException:
-            os.unlink(draft)
-            raise
+        whole_file.write(path, text)
         yield path
 
 

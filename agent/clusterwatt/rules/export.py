@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from clusterwatt import whole_file
 from clusterwatt.rules import promtool
 from clusterwatt.rules.render import OFF_FOLDER, WRITTEN_BY, Effective, Rendered
 
@@ -50,7 +50,7 @@ def write(rendered: Sequence[Rendered], folder: Path) -> list[Path]:
     for file in rendered:
         path = folder / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, file.text)
+        whole_file.write(path, file.text)
         paths.append(path)
     for path in (*folder.glob("*.yaml"), *(folder / OFF_FOLDER).glob("*.yaml")):
         if path not in paths and path.read_text(encoding="utf-8", errors="replace").startswith(WRITTEN_BY):
@@ -74,15 +74,3 @@ def table(values: Iterable[Effective]) -> str:
 def as_json(values: Iterable[Effective]) -> str:
     """The same for programs."""
     return msgspec.json.format(msgspec.json.encode(list(values)), indent=1).decode() + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
