@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+    """A draft to write into, which takes the path's place when the block has ended well.
+
+    Raises OSError, and leaves no draft. The content is on the disk before it gets the name: after a loss of
+    power the old file is there or the new one. A draft's name does not end as that of the file does, so that
+    nobody who reads all `*.json` or `*.yaml` of a folder takes it for one of them.
+    """
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(draft, path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # what went wrong before is what is to be told
+            os.unlink(draft)
+        raise
 
 
 def write(path: Path, text: str) -> None:
     """Put the text in place of what is there, for everybody to read. Raises OSError, and leaves no draft."""
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), 0o644)
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
+    with replacing(path) as file:
+        file.write(text.encode())

@@ -7,11 +7,10 @@ of every series unless the site wants it.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from clusterwatt import whole_file
 from clusterwatt.discovery.slurm import Node
 
 DOWN = frozenset({"down", "fail", "not_responding", "powered_down", "powering_down", "power_down"})
@@ -31,18 +30,7 @@ def write(path: Path, text: str) -> bool:
             return False
     except FileNotFoundError:
         pass
-    # Prometheus reads what ends with .json, .yml or .yaml: a half-made file must not.
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    whole_file.write(path, text)
     return True
 
 

@@ -11,13 +11,12 @@ not asked for anything any more, but the driver stays in use.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+
+from clusterwatt import whole_file
 
 UPGRADE_STATE = "nvidia.com/gpu-driver-upgrade-state"
 MIG_STATE = "nvidia.com/mig.config.state"
@@ -151,13 +150,4 @@ def _answer_path(path: Path) -> Path:
 def _write(path: Path, text: str) -> None:
     """Replace a file whole; its folder is made."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    whole_file.write(path, text)

@@ -1,12 +1,11 @@
 """A frozen ring as a file: a zip with a manifest and the ring's chunks.
 
 `manifest.json` names format, version, agent, node, reason and the times; `0001.flight` and so on are the
-chunks (`flight.ring`), oldest first. The file is written beside its name and renamed when it is whole.
+chunks (`flight.ring`), oldest first.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from clusterwatt import __version__
+from clusterwatt import __version__, whole_file
 from clusterwatt.flight.ring import RECORDED, moments
 from clusterwatt.readings.base import Reading
 
@@ -57,19 +56,13 @@ def write(directory: Path, manifest: Manifest, chunks: Sequence[bytes]) -> Path:
     at = datetime.fromtimestamp(manifest.frozen_s, timezone.utc)
     reason = re.sub(r"[^a-z0-9]+", "-", manifest.reason.lower()).strip("-")[:60]
     path = directory / f"{at:%Y%m%dT%H%M%SZ}-{reason}{SUFFIX}"
-    half = path.with_suffix(".half")
-    try:
-        with (
-            os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as bundle,
-        ):
-            bundle.writestr("manifest.json", msgspec.json.encode(manifest))
-            for number, chunk in enumerate(chunks, 1):
-                bundle.writestr(f"{number:04}.flight", chunk)
-        half.rename(path)
-    except OSError:
-        half.unlink(missing_ok=True)
-        raise
+    with (
+        whole_file.replacing(path, mode=0o600) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as bundle,
+    ):
+        bundle.writestr("manifest.json", msgspec.json.encode(manifest))
+        for number, chunk in enumerate(chunks, 1):
+            bundle.writestr(f"{number:04}.flight", chunk)
     return path
 
 

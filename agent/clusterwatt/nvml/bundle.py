@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -11,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from clusterwatt import whole_file
 
 FORMAT = "clusterwatt capture"
 VERSION = 1
@@ -78,18 +78,12 @@ def write(path: Path, manifest: Manifest, lines: Iterable[bytes]) -> None:
     `lines` are calls as JSON.
     """
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(handle, "wb") as file:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                    archive.writestr(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
-                    archive.writestr(CALLS, b"".join(line + b"\n" for line in lines))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        with (
+            whole_file.replacing(path, mode=0o600) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
+            archive.writestr(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
+            archive.writestr(CALLS, b"".join(line + b"\n" for line in lines))
     except OSError as error:
         raise BundleError(f"{path}: the bundle cannot be written: {error.strerror}") from None
 
