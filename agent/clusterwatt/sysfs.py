@@ -49,6 +49,22 @@ def raise_unless_not_offered(error: OSError, path: str) -> None:
         raise OSError(error.errno, os.strerror(error.errno or 0), path) from error
 
 
+def read_once(path: str, max_bytes: int) -> bytes:
+    """The start of a file of a process, in one read, not kept open; empty when the process has ended.
+
+    `path` holds the root. Raises OSError for any other failure, with the path.
+    """
+    try:
+        descriptor = os.open(path, FLAGS)
+        try:
+            return os.read(descriptor, max_bytes)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise_unless_not_offered(error, path)
+        return b""
+
+
 class Files:
     """Reads below one root. Belongs to one collector and its thread."""
 

@@ -18,7 +18,7 @@ from clusterwatt.clock import Clock
 from clusterwatt.node_pids import FLAGS, PF_KTHREAD
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.host import BlockedProcesses
-from clusterwatt.sysfs import Files, raise_unless_not_offered
+from clusterwatt.sysfs import Files, read_once
 
 STAT_BYTES = 1024  # a line has 52 numbers; those that are needed stand in its first half
 STATUS_BYTES = 8192
@@ -72,7 +72,7 @@ class ProcessesCollector:
         if "1" not in pids:  # procfs mounted with hidepid=invisible: a count of what is left says nothing
             raise PermissionError(errno.EPERM, "processes of other users are hidden", self._proc)
         for pid in pids:
-            stat = read(f"{self._proc}/{pid}/stat", STAT_BYTES)
+            stat = read_once(f"{self._proc}/{pid}/stat", STAT_BYTES)
             # The command may hold blanks and parentheses of its own.
             end = stat.rfind(b")") + 2
             if not stat.startswith(b"D", end):
@@ -80,18 +80,5 @@ class ProcessesCollector:
             fields = stat[end:].split()
             if int(fields[FLAGS]) & (PF_KTHREAD | PF_FROZEN):
                 continue
-            switches = SWITCHES.search(read(f"{self._proc}/{pid}/status", STATUS_BYTES))
+            switches = SWITCHES.search(read_once(f"{self._proc}/{pid}/status", STATUS_BYTES))
             yield Sleep(pid, fields[START_TIME], switches[1] if switches else b"")
-
-
-def read(path: str, limit_bytes: int) -> bytes:
-    """The start of a file; empty when its process has ended. Not kept open: processes come and go."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, limit_bytes)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise_unless_not_offered(error, path)
-        return b""

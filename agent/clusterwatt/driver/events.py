@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from clusterwatt.clock import Clock
 from clusterwatt.log import ChangeLog
 from clusterwatt.nvml.errors import DriverError, GenerationOver
-from clusterwatt.nvml.events import EventSet, NotOffered
+from clusterwatt.nvml.events import EventSet, NotOffered, Xid
 from clusterwatt.nvml.session import Device, Session
 from clusterwatt.readings.gpu import DriverXid
 
@@ -23,6 +23,18 @@ log = logging.getLogger("clusterwatt.driver.events")
 
 WAIT_MS = 500  # also the longest that it takes to leave, and to register a new GPU
 BACK_OFF_S = 1.0  # a wait that fails would fail again at once, for ever
+
+
+def heard_now(event: Xid, clock: Clock) -> DriverXid:
+    """An event of the driver with the time at which it is heard: the driver gives none."""
+    return DriverXid(
+        uuid=event.uuid,
+        xid=event.xid,
+        wall_s=clock.wall_s(),
+        monotonic_s=clock.monotonic_s(),
+        gpu_instance=event.gpu_instance,
+        compute_instance=event.compute_instance,
+    )
 
 
 class Watch(Protocol):
@@ -114,16 +126,7 @@ class EventWatch:
         event = self._events.wait(WAIT_MS)
         self._log.good("", "waiting for XIDs works again")
         if event is not None:
-            self._found.append(
-                DriverXid(
-                    uuid=event.uuid,
-                    xid=event.xid,
-                    wall_s=self._clock.wall_s(),
-                    monotonic_s=self._clock.monotonic_s(),
-                    gpu_instance=event.gpu_instance,
-                    compute_instance=event.compute_instance,
-                )
-            )
+            self._found.append(heard_now(event, self._clock))
 
     def _start_again(self) -> None:
         """A fresh set after a pause: a wait on one with a lost GPU fails for its neighbours too."""

@@ -10,6 +10,7 @@ from types import ModuleType
 
 from clusterwatt.clock import Clock
 from clusterwatt.driver.client import Heard
+from clusterwatt.driver.events import heard_now
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.host import SLOW_SHARE, Host
 from clusterwatt.nvml.call_times import CallTimes
@@ -95,16 +96,7 @@ class EventsAtOnce:
         found = []
         try:
             while self.watched and (event := self._events.wait(0)) is not None:
-                found.append(
-                    DriverXid(
-                        uuid=event.uuid,
-                        xid=event.xid,
-                        wall_s=self._clock.wall_s(),
-                        monotonic_s=self._clock.monotonic_s(),
-                        gpu_instance=event.gpu_instance,
-                        compute_instance=event.compute_instance,
-                    )
-                )
+                found.append(heard_now(event, self._clock))
         except DriverError:
             self._events.close()
             self.watched = ()

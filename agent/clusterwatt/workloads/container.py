@@ -10,7 +10,6 @@ container without the variable, or with `none`, is no job.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 
@@ -20,7 +19,7 @@ from clusterwatt.clock import Clock
 from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.work import Claim, Job, JobHostUse
-from clusterwatt.sysfs import FLAGS, Files, raise_unless_not_offered
+from clusterwatt.sysfs import Files, read_once
 from clusterwatt.workloads.cgroup import USER, owner_of_lines
 from clusterwatt.workloads.cgroups import Cgroups, WorkCgroup
 from clusterwatt.workloads.environ import Variables
@@ -36,7 +35,7 @@ MOST_DEVICES = 1024
 BOUNDING = re.compile(rb"^CapBnd:\s*([0-9a-f]+)", re.MULTILINE)
 # Beyond what runtimes leave a container; one that has both has all (capabilities(7)).
 CAP_SYS_RAWIO, CAP_SYS_ADMIN = 1 << 17, 1 << 21
-MAX_STATUS_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 ASKED_PROCESSES = 8
 ASK_EAGERLY = 6  # passes: at first a container's process is still the runtime's own
 ASK_AGAIN_SECONDS = 60.0
@@ -149,12 +148,12 @@ class ContainerCollector:
     def _look(self, pid: int, name: str) -> Inside | None:
         """What one process tells; None when its number means another process in the node's /proc."""
         root = self._files.root
-        lines = _content(f"{root}/proc/{pid}/cgroup").decode("utf-8", "replace")
+        lines = read_once(f"{root}/proc/{pid}/cgroup", MAX_BYTES).decode("utf-8", "replace")
         owner = owner_of_lines(lines)
         if owner is None or owner.name != name:
             return None
         visible = self._variables.of(root, pid).get(VISIBLE, "")
-        privileged = _is_privileged(_content(f"{root}/proc/{pid}/status"))
+        privileged = _is_privileged(read_once(f"{root}/proc/{pid}/status", MAX_BYTES))
         return Inside(
             has_gpus=visible.strip() not in NO_GPUS,
             devices=() if privileged else given(visible),
@@ -180,15 +179,3 @@ def _is_privileged(status: bytes) -> bool:
     bounding = BOUNDING.search(status)
     every = CAP_SYS_RAWIO | CAP_SYS_ADMIN
     return bounding is not None and int(bounding[1], 16) & every == every
-
-
-def _content(path: str) -> bytes:
-    try:
-        descriptor = os.open(path, FLAGS)
-        try:
-            return os.read(descriptor, MAX_STATUS_BYTES)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise_unless_not_offered(error, path)
-        return b""

@@ -7,11 +7,10 @@ any of it. The text is what the process was started with, and a user may have pu
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 
-from clusterwatt.sysfs import FLAGS, raise_unless_not_offered
+from clusterwatt.sysfs import read_once
 
 MAX_BYTES = 1 << 20  # the kernel fills one read up to its size (environ_read in fs/proc/base.c)
 MAX_VALUE_BYTES = 4096
@@ -30,18 +29,6 @@ class Variables:
         Raises PermissionError for a process that the agent may not trace.
         """
         found: dict[str, str] = {}
-        for match in self._pattern.finditer(_content(f"{root}/proc/{pid}/environ")):
+        for match in self._pattern.finditer(read_once(f"{root}/proc/{pid}/environ", MAX_BYTES)):
             found.setdefault(match[1].decode(), match[2].decode("utf-8", "replace"))
         return found
-
-
-def _content(path: str) -> bytes:
-    try:
-        descriptor = os.open(path, FLAGS)
-        try:
-            return os.read(descriptor, MAX_BYTES)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise_unless_not_offered(error, path)
-        return b""

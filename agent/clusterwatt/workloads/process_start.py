@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from clusterwatt.sysfs import FLAGS, Files, raise_unless_not_offered
+from clusterwatt.sysfs import Files, read_once
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 START_TIME = 19  # of the fields behind the command's closing parenthesis
@@ -16,20 +16,7 @@ BOOT_TIME = re.compile(r"^btime ([0-9]+)", re.MULTILINE)
 def started_s(files: Files, pid: int) -> float | None:
     """Unix time at which a process was started; None when it is gone."""
     boot = BOOT_TIME.search(files.text("/proc/stat") or "")
-    fields = _stat(f"{files.root}/proc/{pid}/stat").rpartition(b")")[2].split()
+    fields = read_once(f"{files.root}/proc/{pid}/stat", MAX_BYTES).rpartition(b")")[2].split()
     if boot is None or len(fields) <= START_TIME:
         return None
     return int(boot[1]) + int(fields[START_TIME]) / TICKS_PER_SECOND
-
-
-def _stat(path: str) -> bytes:
-    """The line of a process, which may end at any time; not kept open."""
-    try:
-        descriptor = os.open(path, FLAGS)
-        try:
-            return os.read(descriptor, MAX_BYTES)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise_unless_not_offered(error, path)
-        return b""
