@@ -202,3 +202,15 @@ def query(store: Server, expression: str, by: str = "") -> dict[str, float]:
     """An instant query to Prometheus: values by one label."""
     answer = json.loads(store.get("/api/v1/query?" + urllib.parse.urlencode({"query": expression})))
     return {row["metric"].get(by, ""): float(row["value"][1]) for row in answer["data"]["result"]}
+
+
+def ranges(
+    store: Server, selector: str, until_s: float
+) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+    """Labels of each series and its samples as scraped, time and value; `selector` ends in [30s]."""
+    asked = urllib.parse.urlencode({"query": selector, "time": until_s})
+    answer = json.loads(store.get(f"/api/v1/query?{asked}"))
+    return [
+        (row["metric"], [(float(stamp), float(value)) for stamp, value in row["values"]])
+        for row in answer["data"]["result"]
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,6 +33,7 @@ from clusterwatt.simulate.node import Part, PartCollector, SimulatedNode
 from clusterwatt.simulate.nvml import SimulatedLibrary, another_binding, install
 from clusterwatt.simulate.runs import Log
 from clusterwatt.simulate.troubles import Troubles
+from clusterwatt.simulate.work import EPOCH_S
 from clusterwatt.source import Account, Source
 from clusterwatt.work import Work
 from clusterwatt.worker import AtOnce
@@ -80,20 +81,12 @@ class FleetNode:
         self._every_s = settings.every_s
         self._host: HostInside | None = None
         started_s = clock.wall_s()
-        seed = settings.seed * 1_000_003 + number
         profile = settings.profiles[number % len(settings.profiles)]
-        claims = NodeClaims(cluster, number, seed, troubles)
+        claims = NodeClaims(cluster, number, library_seed(settings.seed, number), troubles)
         machine = SimulatedNode(
             cluster, number, clock, started_s=started_s, gpu_watts=self._gpu_watts, troubles=troubles
         )
-        self.library = SimulatedLibrary(
-            profile,
-            settings.gpus,
-            seed,
-            clock.wall_s,
-            work=NodeWork(cluster, number),
-            loaded_s=machine.boot_s + 90.0,
-        )
+        self.library = library(cluster, number, profile, clock.wall_s, loaded_s=machine.boot_s + 90.0)
         for gpu in self.library.gpus:
             if gpu.card.architecture >= BLACKWELL:
                 gpu.power_profiles = (0,)  # NVML_POWER_PROFILE_MAX_P
@@ -187,6 +180,20 @@ class FleetNode:
 def node_name(number: int) -> str:
     """The name of a node: the first is node-0001."""
     return f"node-{number + 1:04d}"
+
+
+def library_seed(seed: int, number: int) -> int:
+    """The seed of a node's driver and of what is beside it."""
+    return seed * 1_000_003 + number
+
+
+def library(
+    cluster: Cluster, number: int, profile: str, wall_s: Callable[[], float], *, loaded_s: float = EPOCH_S
+) -> SimulatedLibrary:
+    """A node's driver. What its boards draw, and have used since it was loaded, follows from the time."""
+    seed = library_seed(cluster.seed, number)
+    work = NodeWork(cluster, number)
+    return SimulatedLibrary(profile, cluster.gpus, seed, wall_s, work=work, loaded_s=loaded_s)
 
 
 def _of_all(logs: Sequence[Log], now_s: float) -> Iterator[Reading]:

@@ -19,16 +19,15 @@ from clusterwatt.config.model import Ledger
 from clusterwatt.fleet.history.spells import Spell, spells, stretches
 from clusterwatt.fleet.history.text import FAMILIES, Block, Lines, Values, labels_of, value_of
 from clusterwatt.fleet.history.voices import Sums, Voice
-from clusterwatt.fleet.node import node_name
+from clusterwatt.fleet.node import library, library_seed, node_name
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.work import ElectricityPrice, Job, JobExempt, JobInfo
 from clusterwatt.simulate.claims import NodeClaims
-from clusterwatt.simulate.cluster import BLOCK, Cluster, JobRun, Lane, NodeWork, scheduler_of
+from clusterwatt.simulate.cluster import BLOCK, Cluster, JobRun, Lane, scheduler_of
 from clusterwatt.simulate.fabric import PORT_BYTES_PER_S
 from clusterwatt.simulate.gpu import Gpu
 from clusterwatt.simulate.market import CURRENCY, GPU_PRICE_PER_HOUR, Market
 from clusterwatt.simulate.node import SOCKETS, boot_s
-from clusterwatt.simulate.nvml import SimulatedLibrary
 from clusterwatt.simulate.runs import Log
 from clusterwatt.simulate.storage import FILESYSTEMS, LUSTRE_MOUNT, NFS_MOUNT
 from clusterwatt.simulate.troubles import Troubles
@@ -193,9 +192,8 @@ class _Node:
         self._boot_s = boot_s(history.from_s, number)
         seed = library_seed(cluster.seed, number)
         profile = history.profiles[number % len(history.profiles)]
-        work = NodeWork(cluster, number)
-        library = SimulatedLibrary(profile, cluster.gpus, seed, lambda: history.from_s, work=work)
-        self._boards = [self._board(gpu, number) for gpu in library.gpus]
+        driver = library(cluster, number, profile, lambda: history.from_s)
+        self._boards = [self._board(gpu, number) for gpu in driver.gpus]
         self._lanes = list(dict.fromkeys(board.lane for board in self._boards if board.lane is not None))
         cpus = [(float(len(self._on(lane))), history.rate(lane, "cpus")) for lane in self._lanes]
         self._cpus: Signal = Weighted([(1.0, Flat(1.5)), *cpus])
@@ -505,11 +503,6 @@ class _Node:
         for (name, labels), column in columns.items():
             rest = [None] * (len(block.times) - len(column))
             block.add(name, self._name, dict(labels), block.lines([*column, *rest]))
-
-
-def library_seed(seed: int, number: int) -> int:
-    """The seed of a node's driver, as the fleet has it."""
-    return seed * 1_000_003 + number
 
 
 def _celsius(idle_c: float, loaded_c: float, effort: float, heat: float) -> float:

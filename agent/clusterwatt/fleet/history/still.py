@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clusterwatt.catalog import PROFILES
-from clusterwatt.fleet.history.moving import MOVING, library_seed
+from clusterwatt.fleet.history.moving import MOVING
 from clusterwatt.fleet.history.text import FAMILIES, Block, Lines, labels_of, value_of
-from clusterwatt.fleet.node import FleetNode, FleetSettings, node_name
+from clusterwatt.fleet.node import FleetNode, FleetSettings, library_seed, node_name
 from clusterwatt.simulate.cluster import Cluster, scheduler_of
 from clusterwatt.simulate.gpu import simulated_serial, simulated_uuid
 from clusterwatt.simulate.runs import Log
