@@ -34,8 +34,7 @@ NOT_THERE = {
 async def test_every_family_is_on_some_page(tmp_path: Path) -> None:
     if not CONTRACT.exists():
         pytest.skip(f"no contract at {CONTRACT}")
-    jobs = {lane.kind.name for lane in Cluster(16, 8, 1).lanes}
-    faults = scenario.load("everything", nodes=16, gpus=8, jobs=jobs, accounts=BUDGETS)
+    faults = scenario.load("everything", Cluster(16, 8, 1), BUDGETS)
     made_of = msgspec.structs.replace(
         settings(16, level="full"),
         profiles=("h100", "h100", "b200", "a100", "l40s", "t4", "rtx4080"),

@@ -25,13 +25,12 @@ from tests.machines import REPOSITORY
 
 RULES = REPOSITORY / "agent" / "clusterwatt" / "rules" / "shipped"
 GROUPS = [*(RULES / "loaded").glob("*.yaml"), *(RULES / "off").glob("*.yaml")]
-JOBS = {lane.kind.name for lane in Cluster(16, 8, 1).lanes}
 # Fires always; and what no simulated node can bring about.
 WITHOUT_FAULTS = {"Watchdog", "AttributionGap"}
 
 
 def load(text: str) -> Scenario:
-    return scenario.load(text, nodes=16, gpus=8, jobs=JOBS, accounts=BUDGETS)
+    return scenario.load(text, Cluster(16, 8, 1), BUDGETS)
 
 
 def played(*faults: Fault) -> Scenario:

@@ -139,15 +139,7 @@ def _fleet(arguments: argparse.Namespace) -> int:
     cluster = Cluster(arguments.nodes, arguments.gpus, arguments.seed)
     try:
         played = (
-            scenario.CALM
-            if not arguments.scenario
-            else scenario.load(
-                arguments.scenario,
-                nodes=arguments.nodes,
-                gpus=arguments.gpus,
-                jobs={lane.kind.name for lane in cluster.lanes},
-                accounts=BUDGETS,
-            )
+            scenario.CALM if not arguments.scenario else scenario.load(arguments.scenario, cluster, BUDGETS)
         )
     except ConfigError as error:
         raise EndError(str(error), WRONG_INPUT) from None

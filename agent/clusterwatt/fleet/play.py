@@ -137,8 +137,7 @@ class Play:
 
 def _boards(lane: Lane, count: int) -> frozenset[tuple[int, int]]:
     """The last boards of a lane."""
-    every = [(node, board) for node, boards in lane.places for board in boards]
-    return frozenset(every[-count:])
+    return frozenset(lane.boards[-count:])
 
 
 # --- the health of a board: fault, seconds for which it has lasted, whether it still does ---------------

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from clusterwatt import descriptors
 from clusterwatt.clock import Clock, SystemClock
+from clusterwatt.fleet import placed
 from clusterwatt.fleet.clock import FleetClock
 from clusterwatt.fleet.node import FleetNode, FleetSettings
 from clusterwatt.fleet.play import Play
@@ -30,7 +31,9 @@ class Fleet:
         self, settings: FleetSettings, clock: Clock, folder: Path, scenario: Scenario = CALM
     ) -> None:
         self._clock = clock
-        self.cluster = Cluster(settings.nodes, settings.gpus, settings.seed)
+        size = settings.nodes, settings.gpus, settings.seed
+        own = tuple(placed.lanes(scenario.jobs, clock.wall_s(), *size))
+        self.cluster = Cluster(*size, own)
         self._play = Play(scenario, self.cluster, clock.wall_s())
         logs: dict[int, list[Log]] = {}
         for lane in self.cluster.lanes:

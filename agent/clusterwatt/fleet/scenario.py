@@ -1,6 +1,8 @@
 """Scenarios: what goes wrong in a simulated cluster, and when. YAML files, shipped or of one's own.
 
-    about: A GPU falls off the bus and comes back.
+    about: A GPU falls off the bus and comes back, and somebody has forgotten a job.
+    jobs:
+    - {name: forgotten, node: node-0006, gpus: [0, 1], does: idle, user: eve, account: research, ran: 2h}
     faults:
     - {fault: xid, at: 2m, node: node-0003, gpu: 2, code: 79}
     - {fault: gpu_lost, at: 2m, lasts: 15m, node: node-0003, gpu: 2}
@@ -12,7 +14,6 @@ for, `near_miss` says that it must not fire. docs/SIMULATE.md lists the faults.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -24,11 +25,11 @@ from clusterwatt.config import records
 from clusterwatt.config.document import Origin
 from clusterwatt.config.problems import ConfigError, Problem, nearest, shown
 from clusterwatt.config.records import Record
+from clusterwatt.fleet.notation import DURATION, mistake_in_nodes, nodes_of, seconds_of
+from clusterwatt.fleet.placed import CONTROLLERS, DOES, PlacedJob
+from clusterwatt.simulate.cluster import Cluster, scheduler_of
 
 FOLDER = "data/scenarios"
-UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
-NODE = re.compile(r"node-(\d{4})")
 
 
 class Needs(NamedTuple):
@@ -123,25 +124,18 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def nodes(self, count: int) -> range:
         """The numbers of its nodes, in a cluster of so many."""
-        if self.node == "all":
-            return range(count)
-        names = NODE.findall(self.node)
-        return range(int(names[0]) - 1, int(names[-1]))
+        return nodes_of(self.node, count)
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file."""
 
     about: str = ""
+    jobs: tuple[PlacedJob, ...] = ()
     faults: tuple[Fault, ...] = ()
 
 
 CALM = Scenario()
-
-
-def seconds_of(text: str) -> float:
-    """Seconds of a length of time as `90s`, `5m` or `1h30m`."""
-    return sum(float(number) * UNITS[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd])", text))
 
 
 def names() -> tuple[str, ...]:
@@ -150,8 +144,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".yaml") for file in folder.iterdir()))
 
 
-def load(text: str, *, nodes: int, gpus: int, jobs: Collection[str], accounts: Collection[str]) -> Scenario:
-    """The scenario in a file, or a shipped one by its name. Raises ConfigError, a line for each mistake."""
+def load(text: str, cluster: Cluster, accounts: Collection[str]) -> Scenario:
+    """The scenario in a file, or a shipped one by its name, for a cluster.
+
+    Raises ConfigError, a line for each mistake.
+    """
     if text in names():
         file = f"{text}.yaml"
         content = resources.files("clusterwatt").joinpath(f"{FOLDER}/{file}").read_text(encoding="utf-8")
@@ -161,15 +158,51 @@ def load(text: str, *, nodes: int, gpus: int, jobs: Collection[str], accounts: C
         if not path.exists():
             raise ConfigError([Problem(text, "", f"no such file; shipped scenarios: {', '.join(names())}")])
         record = records.read(path, Scenario)
-    problems = list(_problems(record, nodes, gpus, jobs, accounts))
+    problems = list(_problems_of_jobs(record, cluster))
+    problems += _problems_of_faults(record, cluster, accounts)
     if problems:
         raise ConfigError(problems)
     return record.content
 
 
-def _problems(
-    record: Record[Scenario], nodes: int, gpus: int, jobs: Collection[str], accounts: Collection[str]
+def _problems_of_jobs(record: Record[Scenario], cluster: Cluster) -> Iterator[Problem]:
+    usual = {lane.kind.name for lane in cluster.lanes}
+    names: set[str] = set()
+    holder: dict[tuple[int, int], str] = {}
+    for index, job in enumerate(record.content.jobs):
+        path = f"jobs[{index}]"
+        if job.name in usual | names or not job.name:
+            yield record.problem(f"{path}.name", "expected a name that no other job of the cluster has")
+        names.add(job.name)
+        for name, known in (("does", DOES), ("kind", CONTROLLERS)):
+            if getattr(job, name) not in known:
+                said = f'expected one of {", ".join(known)}, got "{shown(getattr(job, name))}"'
+                yield record.problem(f"{path}.{name}", said)
+        yield from _times(record, path, job)
+        if job.at and job.ran:
+            yield record.problem(f"{path}.ran", "a job that starts later (at) has not run yet: leave one out")
+        if any(not 0 <= gpu < cluster.gpus for gpu in job.gpus):
+            yield record.problem(f"{path}.gpus", f"expected GPUs from 0 to {cluster.gpus - 1}")
+        if (mistake := mistake_in_nodes(job.node, cluster.nodes)) is not None:
+            yield record.problem(f"{path}.node", f'{mistake}, got "{shown(job.node)}"')
+            continue
+        if len({scheduler_of(node) for node in nodes_of(job.node, cluster.nodes)}) > 1:
+            yield record.problem(f"{path}.node", "expected nodes of one scheduler")
+        boards = job.boards(cluster.nodes, cluster.gpus)
+        if (other := next((holder[board] for board in boards if board in holder), None)) is not None:
+            yield record.problem(
+                path, f"{shown(other)} holds some of these GPUs: give each of them to one job"
+            )
+        holder.update(dict.fromkeys(boards, job.name))
+
+
+def _problems_of_faults(
+    record: Record[Scenario], cluster: Cluster, accounts: Collection[str]
 ) -> Iterator[Problem]:
+    own = [job for job in record.content.jobs if mistake_in_nodes(job.node, cluster.nodes) is None]
+    taken = {board for job in own for board in job.boards(cluster.nodes, cluster.gpus)}
+    jobs = {job.name for job in own}
+    jobs |= {lane.kind.name for lane in cluster.lanes if not taken.issuperset(lane.boards)}
     for index, fault in enumerate(record.content.faults):
         path = f"faults[{index}]"
         needs = FAULTS.get(fault.fault)
@@ -178,31 +211,26 @@ def _problems(
             remedy = f"did you mean {meant}?" if meant else f"known: {', '.join(FAULTS)}"
             yield record.problem(f"{path}.fault", f'"{shown(fault.fault)}" is unknown; {remedy}')
             continue
-        for name in ("at", "lasts"):
-            text = getattr(fault, name)
-            if text and not DURATION.fullmatch(text):
-                said = f'expected a length of time as 90s, 5m or 1h30m, got "{shown(text)}"'
-                yield record.problem(f"{path}.{name}", said)
+        yield from _times(record, path, fault)
         for name in needs.also:
             if getattr(fault, name) in ("", None):
                 yield record.problem(path, f"{name} is missing: {fault.fault} needs it")
         if needs.where in ("gpu", "node"):
-            yield from _place(record, path, fault, nodes)
-        if needs.where == "gpu" and (fault.gpu is None or not 0 <= fault.gpu < gpus):
-            yield record.problem(f"{path}.gpu", f"expected a GPU from 0 to {gpus - 1}")
+            if not fault.node:
+                yield record.problem(path, f"node is missing: {fault.fault} needs it")
+            elif (mistake := mistake_in_nodes(fault.node, cluster.nodes)) is not None:
+                yield record.problem(f"{path}.node", f'{mistake}, got "{shown(fault.node)}"')
+        if needs.where == "gpu" and (fault.gpu is None or not 0 <= fault.gpu < cluster.gpus):
+            yield record.problem(f"{path}.gpu", f"expected a GPU from 0 to {cluster.gpus - 1}")
         if needs.where == "job" and fault.job not in jobs:
             yield record.problem(f"{path}.job", f"expected a job of the cluster: {', '.join(sorted(jobs))}")
         if needs.where == "account" and fault.account not in accounts:
             yield record.problem(f"{path}.account", f"expected an account: {', '.join(sorted(accounts))}")
 
 
-def _place(record: Record[Scenario], path: str, fault: Fault, nodes: int) -> Iterator[Problem]:
-    if not fault.node:
-        yield record.problem(path, f"node is missing: {fault.fault} needs it")
-        return
-    first, dots, last = fault.node.partition("..")
-    for name in (first, last) if dots else (first,):
-        found = NODE.fullmatch(name)
-        if fault.node != "all" and (found is None or not 1 <= int(found[1]) <= nodes):
-            said = f"expected node-0001 to node-{nodes:04d}, two of them with .. between, or all"
-            yield record.problem(f"{path}.node", f'{said}, got "{shown(name)}"')
+def _times(record: Record[Scenario], path: str, of: PlacedJob | Fault) -> Iterator[Problem]:
+    for name in ("at", "ran", "lasts"):
+        text = getattr(of, name, "")
+        if text and not DURATION.fullmatch(text):
+            said = f'expected a length of time as 90s, 5m or 1h30m, got "{shown(text)}"'
+            yield record.problem(f"{path}.{name}", said)

@@ -87,20 +87,36 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Lane:
-    """GPUs that always belong to one job at a time. `places`: boards by node; the first has rank 0."""
+    """GPUs that always belong to one job at a time. `places`: boards by node; the first has rank 0.
+
+    `begins_s`: whole Unix seconds at which its week begins; by default it follows from the seed.
+    """
 
     def __init__(
-        self, kind: Kind, number: int, seed: int, places: Sequence[tuple[int, tuple[int, ...]]], slow: int = 0
+        self,
+        kind: Kind,
+        number: int,
+        seed: int,
+        places: Sequence[tuple[int, tuple[int, ...]]],
+        slow: int = 0,
+        *,
+        begins_s: int | None = None,
     ) -> None:
         self.kind, self.number, self.seed = kind, number, seed
         self.places = tuple((node, boards) for node, boards in places if boards)
         self.gpus = sum(len(boards) for _, boards in self.places)
         chance = random.Random(f"{seed}/{number}/{kind.name}")  # noqa: S311 - reproducible, no secret
         self.shift_s = 0.0 if kind.kind == "service" or "night" in kind.name else chance.uniform(0, WEEK_S)
+        self._first_number = 0
+        if begins_s is not None:
+            self.shift_s = (EPOCH_S - begins_s) % WEEK_S
+            # Jobs of a lane that begins at another time are others.
+            self._first_number = int(begins_s - EPOCH_S) // 60
         self.shifts = tuple(kind.weeks(chance))
         self._starts_s = [shift.start_s for shift in self.shifts]
         self._turns = plans.spells_of(self.shifts)
         self._turn_starts_s = [start_s for start_s, _ in self._turns]
+        self.boards = tuple((node, board) for node, boards in self.places for board in boards)
         node, boards = self.places[0]
         self.slow = (node, boards[slow % len(boards)])  # the one that holds up the others
         self.changes: tuple[Change, ...] = ()
@@ -115,7 +131,7 @@ class Lane:
             return None
         shift = self.shifts[place]
         began_s = time_s - offset_s
-        number = int(weeks) * len(self.shifts) + place
+        number = self._first_number + int(weeks) * len(self.shifts) + place
         return JobRun(
             lane=self,
             number=number,
@@ -217,11 +233,14 @@ class NodeWork(Work):
 
 
 class Cluster:
-    """All lanes of `nodes` nodes with `gpus` GPUs each. Nodes count from 0 here, and from 1 by name."""
+    """All lanes of `nodes` nodes with `gpus` GPUs each. Nodes count from 0 here, and from 1 by name.
 
-    def __init__(self, nodes: int, gpus: int, seed: int) -> None:
+    `own`: lanes that somebody asks for; the usual ones do without their GPUs.
+    """
+
+    def __init__(self, nodes: int, gpus: int, seed: int, own: Sequence[Lane] = ()) -> None:
         self.nodes, self.gpus, self.seed = nodes, gpus, seed
-        self.lanes = tuple(_lanes(nodes, gpus, seed))
+        self.lanes = (*_lanes(nodes, gpus, seed, frozenset(b for lane in own for b in lane.boards)), *own)
         self.without_job: dict[tuple[int, int], list[Change]] = {}  # by GPU: what goes on there for nobody
         self._of_node: list[list[Lane]] = [[] for _ in range(nodes)]
         for lane in self.lanes:
@@ -409,13 +428,17 @@ NOTEBOOKS = (
 )
 
 
-def _lanes(nodes: int, gpus: int, seed: int) -> Iterator[Lane]:
+def _lanes(nodes: int, gpus: int, seed: int, taken: frozenset[tuple[int, int]]) -> Iterator[Lane]:
     number = 0
     for first in range(0, nodes, BLOCK):
         short: list[Wanted] = [(SMOKE, [(9, (gpus - 1,))], 0)] if first == 0 and gpus > 1 else []
         for kind, places, slow in [*_block(gpus), *short]:
-            here = [(first + node, boards) for node, boards in places if first + node < nodes and boards]
-            if here:
+            here = [
+                (first + node, tuple(board for board in boards if (first + node, board) not in taken))
+                for node, boards in places
+                if first + node < nodes
+            ]
+            if any(boards for _, boards in here):
                 yield Lane(kind, number, seed, here, slow)
             number += 1
 

@@ -145,6 +145,12 @@ def all_week(course: Course, chance: random.Random) -> Iterator[Shift]:
     yield _shift(course, chance, 0.0, WEEK_S)
 
 
+def once(act: Act, start_s: float, end_s: float) -> Iterator[Shift]:
+    """One job in the week, which does the same all the time."""
+    if start_s < WEEK_S:
+        yield Shift(start_s, min(end_s, WEEK_S), (Spell(start_s, act),))
+
+
 def by_night(course: Course, chance: random.Random) -> Iterator[Shift]:
     """A job from ten in the evening to six in the morning (UTC)."""
     first = datetime.fromtimestamp(EPOCH_S, timezone.utc)
