@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A state folder for each test: agents of root would otherwise share the system's, and its one ledger."""
     folder = tmp_path_factory.mktemp("state")
-    monkeypatch.setattr("clusterwatt.config.model.SYSTEM_STATE_FOLDER", folder)
+    monkeypatch.setattr("clusterwatt.config.model.places.SYSTEM_STATE_FOLDER", folder)
     return folder
 
 

@@ -39,7 +39,7 @@ def test_imports_against_the_direction_are_noticed(tmp_path: Path) -> None:
         "source.py": "import aiohttp\nimport h2",
         "app.py": "import yaml",
         "work.py": "import sqlite3",
-        "config/model.py": "import clusterwatt.config.load",
+        "config/model/section.py": "import clusterwatt.config.load",
     }.items():
         path = tmp_path / "agent" / "clusterwatt" / module
         path.write_text(f"{path.read_text(encoding='utf-8')}\n{line}\n", encoding="utf-8")

@@ -32,6 +32,12 @@ def test_every_number_is_bounded_on_both_sides(path: str) -> None:
     assert kind.le is not None or kind.lt is not None
 
 
+def test_a_setting_stands_in_the_file_that_is_named_after_its_first_word() -> None:
+    for path, kind in SETTINGS.items():
+        if isinstance(kind, inspect.StructType) and kind.cls is not model.Collector:
+            assert kind.cls.__module__ == f"clusterwatt.config.model.{path.partition('.')[0]}", path
+
+
 EXPLAINED_ONCE = {"enabled", "every_seconds"}  # by the section that all collectors share
 
 
@@ -77,7 +83,7 @@ def test_the_job_in_the_path_of_a_run_has_a_group() -> None:
 def test_ledger_and_recorder_lie_where_its_user_may_write(
     monkeypatch: pytest.MonkeyPatch, user: int, environment: dict[str, str], path: str
 ) -> None:
-    monkeypatch.setattr(model, "SYSTEM_STATE_FOLDER", Path("/system"))
+    monkeypatch.setattr(model.places, "SYSTEM_STATE_FOLDER", Path("/system"))
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr(os, "getuid", lambda: user)
     for name in ("HOME", "XDG_STATE_HOME"):

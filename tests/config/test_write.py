@@ -66,7 +66,7 @@ def flat(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def test_the_reference_states_every_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clusterwatt.config.model.SYSTEM_STATE_FOLDER", Path("/var/lib/clusterwatt"))
+    monkeypatch.setattr("clusterwatt.config.model.places.SYSTEM_STATE_FOLDER", Path("/var/lib/clusterwatt"))
     path = tmp_path / "clusterwatt.yaml"
     path.write_text(re.sub(r"^( *)#(?=\w+:)", r"\1", reference(), flags=re.MULTILINE))
     loaded = load(path, {}, [])
