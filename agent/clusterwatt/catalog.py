@@ -21,7 +21,6 @@ PREFIX = "clusterwatt_"
 # Prometheus sets these on the target and would rename ours to exported_*.
 TARGET_LABELS = frozenset({"job", "instance", "namespace", "pod", "container", "node"})
 
-BASE_UNITS = ("seconds", "bytes", "joules", "watts", "hertz", "celsius", "ratio", "grams")
 FOREIGN_UNITS = re.compile(
     r"(?:^|_)(?:ms|milliseconds|us|minutes|hours|kb|mb|gb|kib|mib|gib|bits|kilo\w+|milli\w+|mega\w+|mhz|percent|"
     r"percentage|fahrenheit|kwh|wh)(?:_|$)"

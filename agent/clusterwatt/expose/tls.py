@@ -16,7 +16,7 @@ VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s+(.+?)\s+-----END CERTIFICATE-----", re.DOTALL)
 
 # Of DER (X.690, 8.1), as far as the head of a certificate needs it (RFC 5280, 4.1).
-SEQUENCE, VERSION, UTC_TIME, GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
+VERSION, UTC_TIME = 0xA0, 0x17
 
 
 class TlsFault(Exception):

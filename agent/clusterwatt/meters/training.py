@@ -1,4 +1,4 @@
-"""Arithmetic of training: FLOP of a token, model FLOP utilisation, and what a token costs.
+"""Arithmetic of training: FLOP of a token, and model FLOP utilisation.
 
 Kaplan et al. 2020 (arXiv 2001.08361): a token costs 6 FLOP for each parameter that it passes, 2 forward and 4
 backward. PaLM (arXiv 2204.02311, appendix B): attention adds 12 x layers x width x sequence length, and
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 PER_PARAMETER = 6.0
 PER_ATTENTION = 12.0
-MILLION = 1e6
 
 
 def flops_per_token(
@@ -26,18 +25,3 @@ def mfu_ratio(tokens_per_second: float, flops: float, peak_flops: float) -> floa
     Over 1 it is wrong, and it is left so: a number that was cut to 1 would look right.
     """
     return tokens_per_second * flops / peak_flops
-
-
-def joules_per_token(joules: float, tokens: float) -> float | None:
-    """Energy of a token over an interval; None when there was none: an evaluation uses energy too."""
-    return joules / tokens if tokens > 0 else None
-
-
-def tokens_per_joule(joules: float, tokens: float) -> float | None:
-    """Tokens for the energy of an interval; None without energy."""
-    return tokens / joules if joules > 0 else None
-
-
-def per_million_tokens(amount: float | None, tokens: float) -> float | None:
-    """Money or grams of a million tokens; None when there were none, or when the amount is not known."""
-    return None if amount is None or tokens <= 0 else amount / tokens * MILLION

@@ -116,15 +116,6 @@ class JobHostUse(Reading, frozen=True):
     memory_bytes: float | None
 
 
-class SchedulerPending(Reading, frozen=True):
-    """What waits in the scheduler's queue."""
-
-    scheduler: str
-    partition: str
-    jobs: float
-    gpus: float
-
-
 # --- What attribution makes of it ----------------------------------------------------------------------
 
 
