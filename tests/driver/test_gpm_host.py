@@ -15,11 +15,12 @@ from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
 from clusterwatt.readings.gpu import GpuGpm, GpuMemory
 from clusterwatt.simulate.gpu import simulated_uuid
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
+from clusterwatt.simulate.nvml import SimulatedLibrary, install
 from tests.clocks import FakeClock
+from tests.makers import maker
 
 SAMPLE, METRICS, SUPPORT = "nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlGpmQueryDeviceSupport"
-SM, DRAM, PCIE_SENT = 2, 10, 20
+SM, DRAM = 2, 10
 PATIENT_S, HASTY_S = 30.0, 1.5
 
 
@@ -74,17 +75,7 @@ class Bench:
 
 @pytest.fixture
 def bench_of() -> Iterator[Callable[..., Bench]]:
-    made: list[Bench] = []
-
-    def make(*arguments: Any, **options: Any) -> Bench:
-        made.append(Bench(*arguments, **options))
-        return made[-1]
-
-    yield make
-    for bench in made:
-        bench.faults.clear()
-        bench.host.close()
-    uninstall()
+    yield from maker(Bench)
 
 
 BenchOf = Callable[..., Bench]

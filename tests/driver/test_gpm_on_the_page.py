@@ -1,67 +1,25 @@
-"""From the driver to the snapshot: activity, its signal, GPM that goes, and utilisation that lies.
-
-Host, client and pipeline as in the agent, in one process and under one clock.
-"""
+"""From the driver to the snapshot: activity, its signal, GPM that goes, and utilisation that lies."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
-from clusterwatt.config.model import Driver, Simulate
-from clusterwatt.driver.client import DriverClient
-from clusterwatt.driver.frames import HostSettings
-from clusterwatt.driver.host import Host
-from clusterwatt.nvml.session import Session
-from clusterwatt.pipeline import Pipeline
 from clusterwatt.readings.agent import CollectorErrors, CollectorState
-from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu import GpuPcieTraffic
 from clusterwatt.readings.gpu_measured import GpuActivity, GpuActivitySignal, GpuBusy, GpuUtilizationSuspect
-from clusterwatt.readings.snapshot import Snapshot
-from clusterwatt.simulate.gpu import ProcessEntry, simulated_uuid
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
-from tests.clocks import FakeClock
+from clusterwatt.simulate.gpu import ProcessEntry
+from tests.driver.node import Node
+from tests.makers import maker
 
 SAMPLE, UTILIZATION = "nvmlGpmSampleGet", "nvmlDeviceGetUtilizationRates"
 NO_PERMISSION = 4
-PATIENT_S, HASTY_S = 30.0, 1.5  # only what hangs ever waits for a deadline
+HASTY_S = 1.5
 
 
-class Node:
-    """Everything that the agent has of the GPUs, but no processes and no page."""
-
-    def __init__(
-        self, profile: str = "h100", gpus: int = 3, *, deadline_s: float = PATIENT_S, **options: Any
-    ) -> None:
-        self.clock = FakeClock()
-        self.library = SimulatedLibrary(profile, gpus, 1, self.clock.wall_s, **options)
-        self.faults = self.library.faults
-        install(self.library)
-        settings = HostSettings(1.0, 30.0, deadline_s, 5.0, Simulate(profile="h100"))
-        self.host = Host(settings, Session(simulated=True, clock=self.clock), self.clock)
-        self.client = DriverClient(settings, Driver(), self.clock)
-        self.client.supervise = lambda: None  # type: ignore[method-assign]  # the host is in this process
-        self.snapshots: list[Snapshot] = []
-        self.pipeline = Pipeline([], self.client, self.clock, self._publish)
-
-    def _publish(self, snapshot: Snapshot) -> None:
-        self.snapshots[:] = [snapshot]
-
-    def tick(self, times: int = 1) -> Node:
-        for _ in range(times):
-            self.clock.advance(1.0)
-            self.client._heard(None, self.host.tick())  # type: ignore[arg-type]  # no process is the one it has
-            asyncio.run(self.pipeline.tick())
-        return self
-
-    def of(self, kind: type[Reading], board: int = 0) -> Any:
-        """The GPU's reading of a type; None when there is none."""
-        uuid = simulated_uuid(1, board)
-        return next((r for r in self.snapshots[-1].of(kind) if r.uuid == uuid), None)  # type: ignore[attr-defined]  # of GPUs
+class Activity(Node):
+    """With what it tells of how busy its GPUs are."""
 
     def activity_s(self, board: int = 0) -> float | None:
         reading = self.of(GpuActivity, board)
@@ -76,29 +34,19 @@ class Node:
         return None if reading is None else reading.suspect
 
     def errors(self) -> dict[tuple[str, str], float]:
-        return {(e.collector, e.reason): e.errors for e in self.snapshots[-1].of(CollectorErrors)}
+        return {(e.collector, e.reason): e.errors for e in self.snapshot.of(CollectorErrors)}
 
     def gpm_up(self) -> float | None:
-        states = {state.collector: state.up for state in self.snapshots[-1].of(CollectorState)}
+        states = {state.collector: state.up for state in self.snapshot.of(CollectorState)}
         return states.get("gpm")
 
 
-NodeOf = Callable[..., Node]
+NodeOf = Callable[..., Activity]
 
 
 @pytest.fixture
 def node_of() -> Iterator[NodeOf]:
-    made: list[Node] = []
-
-    def make(*arguments: Any, **options: Any) -> Node:
-        made.append(Node(*arguments, **options))
-        return made[-1]
-
-    yield make
-    for node in made:
-        node.faults.clear()
-        node.host.close()
-    uninstall()
+    yield from maker(Activity)
 
 
 def test_activity_is_what_the_sms_did(node_of: NodeOf) -> None:
@@ -146,7 +94,7 @@ def test_gpm_that_hangs_is_its_own_collector_down(node_of: NodeOf) -> None:
     node.tick(6)
     assert node.gpm_up() == 0.0
     assert [node.signal(board) for board in range(3)] == [None] * 3
-    states = {state.collector: state for state in node.snapshots[-1].of(CollectorState)}
+    states = {state.collector: state for state in node.snapshot.of(CollectorState)}
     assert (states["gpu"].up, states["gpu"].stuck_seconds) == (1.0, 0.0)
     assert states["gpm"].stuck_seconds == 5.0
     assert node.errors() == {("gpm", "signal_lost"): 9.0}

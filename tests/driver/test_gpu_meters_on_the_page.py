@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
-from clusterwatt.config.model import Simulate
-from clusterwatt.driver.frames import HostSettings
-from clusterwatt.driver.host import Host
-from clusterwatt.nvml.session import Session
 from clusterwatt.readings.gpu import GpuEngines
 from clusterwatt.readings.gpu_measured import GpuEnergyDeviation, GpuPeak
-from clusterwatt.simulate.nvml import uninstall
-from tests.driver.test_gpm_on_the_page import PATIENT_S, Node
+from tests.driver.node import Node
+from tests.makers import maker
 
 ENCODER = "nvmlDeviceGetEncoderUtilization"
 
@@ -23,16 +20,7 @@ NodeOf = Callable[..., Node]
 
 @pytest.fixture
 def node_of() -> Iterator[NodeOf]:
-    made: list[Node] = []
-
-    def make(card: str = "h100", gpus: int = 1) -> Node:
-        made.append(Node(card, gpus))
-        return made[-1]
-
-    yield make
-    for node in made:
-        node.host.close()
-    uninstall()
+    yield from maker(partial(Node, gpus=1))
 
 
 def test_counter_and_power_readings_of_a_good_gpu_agree(node_of: NodeOf) -> None:
@@ -55,16 +43,16 @@ def test_seconds_of_an_engine_go_on_in_the_next_driver_host(node_of: NodeOf) -> 
     before = node.tick(35).of(GpuEngines).encoder_busy_seconds
     assert 10.0 <= before <= 17.5
     node.host.close()
-    settings = HostSettings(1.0, 30.0, PATIENT_S, 5.0, Simulate(profile="h100"))
-    node.host = Host(settings, Session(simulated=True, clock=node.clock), node.clock)
+    node.host = node.new_host()
     after = node.tick(35).of(GpuEngines).encoder_busy_seconds
     assert before + 10.0 <= after <= before + 17.5
 
 
 def test_a_board_that_is_cut_into_instances_has_no_peak(node_of: NodeOf) -> None:
     node = node_of(gpus=2).tick(2)
-    assert node.of(GpuPeak, 0).flops == node.of(GpuPeak, 1).flops == 989.5e12
+    for board in (0, 1):
+        assert {peak.precision: peak.flops for peak in node.every(GpuPeak, board)}["bf16"] == 989.5e12
     node.library.configure_mig(0, ["3g.40gb"])
     node.tick(70)
-    assert node.of(GpuPeak, 0) is None
-    assert {reading.uuid for reading in node.snapshots[-1].of(GpuPeak)} == {node.of(GpuPeak, 1).uuid}
+    assert node.every(GpuPeak, 0) == []
+    assert node.every(GpuPeak, 1) != []

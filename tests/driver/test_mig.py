@@ -1,12 +1,11 @@
 """MIG from the driver to the page: instances as devices of their own, boards cut anew, lost, and hanging.
 
-Host, client and pipeline as in the agent, in one process and under one clock. What an instance has is what
+What an instance has is what
 `nvidia-smi -q` shows of one (H100 and H200 with driver 590.48.01, A100): memory, BAR1, errors of SRAM.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import re
 import threading
@@ -15,14 +14,7 @@ from typing import Any
 
 import pytest
 
-from clusterwatt.config.model import Driver, Simulate
-from clusterwatt.driver.client import DriverClient
-from clusterwatt.driver.frames import HostSettings
-from clusterwatt.driver.host import Host
-from clusterwatt.nvml.session import Session
-from clusterwatt.pipeline import Pipeline
 from clusterwatt.readings.agent import CollectorErrors
-from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu import GpuEccErrors, GpuInfo, GpuMemory, GpuMode, GpuPower, GpuUse
 from clusterwatt.readings.gpu_measured import (
     DriverUp,
@@ -34,11 +26,10 @@ from clusterwatt.readings.gpu_measured import (
     GpuUp,
 )
 from clusterwatt.readings.host import NodePower
-from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.gpu import MigDevice, simulated_uuid
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
 from clusterwatt.simulate.work import FREE
-from tests.clocks import FakeClock
+from tests.driver.node import PATIENT_S, Node
+from tests.makers import maker
 from tests.nodes import page_of
 
 LAYOUT = ("3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb")
@@ -48,56 +39,24 @@ LAYOUTS = {
     "b200": ("1g.23gb",) * 7,
     "a100": ("3g.20gb", "2g.10gb", "1g.5gb"),
 }
-PATIENT_S, IMPATIENT_S = 60.0, 0.3  # real seconds
+IMPATIENT_S = 0.3  # real seconds
 LOST, NOT_FOUND, UNKNOWN = 15, 6, 999
 LOOK_S = 10
 
 
-class Node:
-    """The GPUs of a node and all that the agent makes of them. Board 0 is cut, the others are whole."""
+class CutNode(Node):
+    """Board 0 is cut, the others are whole."""
 
     def __init__(
         self, card: str = "h100", gpus: int = 3, deadline_s: float = PATIENT_S, *, cut: bool = True
     ) -> None:
-        self.clock = FakeClock()
-        self.library = SimulatedLibrary(card, gpus, 1, self.clock.wall_s)
-        self.faults = self.library.faults
-        install(self.library)
-        if cut:
-            self.library.configure_mig(0, LAYOUTS[card])
-        self.settings = HostSettings(1.0, 30.0, deadline_s, 5.0, Simulate(profile="h100"))
-        self.host = self.new_host()
-        self.client = DriverClient(self.settings, Driver(), self.clock, gpus_expected=gpus)
-        self.client.supervise = lambda: None  # type: ignore[method-assign]  # the host is in this process
-        self.snapshot = Snapshot(0, 0.0, 0.0, {})
-        self.pipeline = Pipeline([], self.client, self.clock, self._publish)
-
-    def new_host(self) -> Host:
-        return Host(self.settings, Session(simulated=True, clock=self.clock), self.clock)
-
-    def _publish(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-
-    def tick(self, times: int = 1) -> Node:
-        for _ in range(times):
-            self.clock.advance(1.0)
-            self.client._heard(None, self.host.tick())  # type: ignore[arg-type]  # no process is the one it has
-            asyncio.run(self.pipeline.tick())
-        return self
+        instances = {0: LAYOUTS[card]} if cut else None
+        super().__init__(card, gpus, deadline_s=deadline_s, gpus_expected=gpus, cut=instances)
 
     @property
     def made(self) -> list[MigDevice]:
         """The instances that the driver has on the cut board."""
         return self.library.gpu(0).mig_devices
-
-    def every(self, kind: type[Reading], uuid: str) -> list[Any]:
-        return [reading for reading in self.snapshot.of(kind) if reading.uuid == uuid]  # type: ignore[attr-defined]  # of GPUs
-
-    def of(self, kind: type[Reading], uuid: str) -> Any:
-        """The device's only reading of a type; None when there is none."""
-        found = self.every(kind, uuid)
-        assert len(found) <= 1
-        return found[0] if found else None
 
     def up(self) -> dict[str, float]:
         """`gpu_up` by the label gpu."""
@@ -113,23 +72,13 @@ class Node:
         return float(self.of(GpuBusy, uuid).busy_seconds)
 
 
-NodeOf = Callable[..., Node]
+NodeOf = Callable[..., CutNode]
 BOARD = simulated_uuid(1, 0)
 
 
 @pytest.fixture
 def node_of() -> Iterator[NodeOf]:
-    nodes: list[Node] = []
-
-    def make(*arguments: Any, **options: Any) -> Node:
-        nodes.append(Node(*arguments, **options))
-        return nodes[-1]
-
-    yield make
-    for node in nodes:
-        node.faults.clear()
-        node.host.close()
-    uninstall()
+    yield from maker(CutNode)
 
 
 # --- what an instance is ---------------------------------------------------------------------------------

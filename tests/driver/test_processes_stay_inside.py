@@ -13,7 +13,7 @@ from clusterwatt.inventory import CATALOG
 from clusterwatt.readings.gpu import GpuProcess
 from clusterwatt.simulate.gpu import ProcessEntry
 from clusterwatt.simulate.nvml import uninstall
-from tests.driver.test_gpm_on_the_page import Node
+from tests.driver.node import Node
 
 PID, USED = 3_133_731, 1 << 30
 
@@ -34,7 +34,7 @@ def test_a_process_comes_through_the_pipe_as_it_was_listed(node: Node) -> None:
 
 
 def test_neither_page_tells_of_a_process(node: Node) -> None:
-    snapshot = node.snapshots[-1]
+    snapshot = node.snapshot
     renderer = Renderer(CATALOG, "full", {}, 20_000)
     shown = renderer.render(snapshot, openmetrics=False).body + as_json(
         node_view("node", snapshot, History().curves())

@@ -29,10 +29,11 @@ from clusterwatt.readings.work import (
     SchedulerGpus,
 )
 from clusterwatt.simulate.jobs import JOB_SECONDS, SimulatedJobs
-from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
+from clusterwatt.simulate.nvml import SimulatedLibrary, install
 from clusterwatt.simulate.work import SlicedNode, TrainingNode
 from clusterwatt.source import ByType, by_type
 from tests.clocks import FakeClock
+from tests.makers import maker
 
 PATIENT_S = 60.0
 
@@ -75,16 +76,7 @@ Made = Any
 
 @pytest.fixture
 def node_of() -> Iterator[Made]:
-    made: list[Node] = []
-
-    def make(*arguments: Any, **options: Any) -> Node:
-        made.append(Node(*arguments, **options))
-        return made[-1]
-
-    yield make
-    for node in made:
-        node.host.close()
-    uninstall()
+    yield from maker(Node)
 
 
 class Attributed:
