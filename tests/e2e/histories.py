@@ -19,7 +19,7 @@ import yaml
 from clusterwatt.fleet.history.backfill import Span, backfill
 from clusterwatt.fleet.node import FleetSettings
 from clusterwatt.rules import expression
-from tests.e2e.servers import Server, answers, free_port, running, wait_for
+from tests.e2e.servers import Server, prometheus_with
 
 RULES = Path(__file__).parents[2] / "deploy/prometheus/rules"
 STEP_S = 60
@@ -84,22 +84,11 @@ def call(command: Sequence[str | Path]) -> str:
 @contextlib.contextmanager
 def serving(past: Past, programs: Programs, *rules: Path) -> Iterator[Server]:
     """A Prometheus on the past, which scrapes nothing. A series is there until the next step, no longer."""
-    folder = past.tsdb.parent
-    log, port, config = folder / "prometheus.log", free_port(), folder / "prometheus.yml"
-    config.write_text(json.dumps({"rule_files": [str(path) for path in rules]}))
-    command: list[str | Path] = [
-        programs.prometheus,
-        f"--config.file={config}",
-        f"--storage.tsdb.path={past.tsdb}",
-        "--storage.tsdb.retention.time=100y",
-        f"--query.lookback-delta={STEP_S * 3 // 2}s",
-        "--query.timeout=10m",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    with running(command, log) as process:
-        url = f"http://127.0.0.1:{port}"
-        wait_for(process, log, lambda: answers(f"{url}/-/ready"), "ready")
-        yield Server(process, url, log)
+    config = json.dumps({"rule_files": [str(path) for path in rules]})
+    options = ("--storage.tsdb.retention.time=100y", "--query.timeout=10m")
+    lookback = f"--query.lookback-delta={STEP_S * 3 // 2}s"
+    with prometheus_with(programs.prometheus, past.tsdb.parent, config, *options, lookback) as server:
+        yield server
 
 
 def shipped() -> list[Rule]:

@@ -134,6 +134,16 @@ def wait_for(process: subprocess.Popen[bytes], log: Path, ask: Callable[[], T | 
         raise AssertionError(f"{error}\n{log.read_text()}") from None
 
 
+def listening(process: subprocess.Popen[bytes], log: Path) -> str:
+    """Where a process of ours that took any free port listens."""
+
+    def address() -> str | None:
+        found = AGENT_ADDRESS.search(log.read_text())
+        return found.group() if found else None
+
+    return wait_for(process, log, address, "it said where it listens")
+
+
 @contextlib.contextmanager
 def agent(folder: Path, *arguments: str, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """`clusterwatt run` on a free port, with further arguments, once its first page is there.
@@ -145,15 +155,19 @@ def agent(folder: Path, *arguments: str, tls: ssl.SSLContext | None = None) -> I
     variables["XDG_STATE_HOME"] = str(folder)
     command = [sys.executable, "-m", "clusterwatt", "run", "--listen", "127.0.0.1:0", *arguments]
     with running(command, log, variables) as process:
-
-        def address() -> str | None:
-            found = AGENT_ADDRESS.search(log.read_text())
-            return found.group() if found else None
-
-        url = wait_for(process, log, address, "it said where it listens")
+        url = listening(process, log)
         first = "/metrics" if tls is None else "/readyz"  # where there is TLS there may be a password
         wait_for(process, log, lambda: answers(url + first, tls), "its first page")
         yield Server(process, url, log)
+
+
+@contextlib.contextmanager
+def fleet(folder: Path, *arguments: str) -> Iterator[Server]:
+    """`clusterwatt simulate fleet` on a free port, with further arguments, once it listens."""
+    log = folder / "fleet.log"
+    command = [sys.executable, "-m", "clusterwatt", "simulate", "fleet", "--listen", "127.0.0.1:0"]
+    with running([*command, *arguments], log) as process:
+        yield Server(process, listening(process, log), log)
 
 
 @contextlib.contextmanager
@@ -176,21 +190,27 @@ def prometheus(
     options: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """A Prometheus that scrapes the targets, given as job and URL; `options`: further lines of jobs."""
-    log, port = folder / "prometheus.log", free_port()
-    config = folder / "prometheus.yml"
     jobs = "".join(
         f"  - job_name: {job}\n    static_configs: [{{targets: ['{url.partition('://')[2]}']}}]\n"
         + (options or {}).get(job, "")
         for job, url in targets.items()
     )
-    config.write_text(
-        f"global: {{scrape_interval: {every_s}s, scrape_timeout: {every_s}s}}\nscrape_configs:\n{jobs}"
-    )
+    times = f"{{scrape_interval: {every_s}s, scrape_timeout: {every_s}s}}"
+    with prometheus_with(program, folder, f"global: {times}\nscrape_configs:\n{jobs}") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def prometheus_with(program: Path, folder: Path, text: str, *options: str) -> Iterator[Server]:
+    """A Prometheus with this configuration, which keeps its series in `folder/tsdb`."""
+    log, port, config = folder / "prometheus.log", free_port(), folder / "prometheus.yml"
+    config.write_text(text)
     command: list[str | Path] = [
         program,
         f"--config.file={config}",
         f"--storage.tsdb.path={folder / 'tsdb'}",
         f"--web.listen-address=127.0.0.1:{port}",
+        *options,
     ]
     with running(command, log) as process:
         url = f"http://127.0.0.1:{port}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 import urllib.error
 import urllib.parse
@@ -17,7 +16,8 @@ import pytest
 from clusterwatt.rules import shipped
 from tests.boards import written
 from tests.boards.written import BOARDS, Json
-from tests.e2e.servers import Server, answers, free_port, running, until, wait_for
+from tests.e2e import servers
+from tests.e2e.servers import Server, prometheus_with, until
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +25,6 @@ NODES = 12  # of which the last two are Kubernetes'
 EVERY_S = 2
 RANGE_S = 40
 WITHIN_S = 100.0  # on a busy machine
-ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 
 FAULTS = """
 about: One of each family of events, soon.
@@ -77,17 +76,9 @@ SERIES = {
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("fleet")
     (folder / "faults.yaml").write_text(FAULTS)
-    command: list[str | Path] = [sys.executable, "-m", "clusterwatt", "simulate", "fleet"]
-    command += ["--listen", "127.0.0.1:0", "--nodes", str(NODES), "--level", "full"]
-    command += ["--every", str(EVERY_S), "--scenario", folder / "faults.yaml"]
-    with running(command, folder / "fleet.log") as process:
-
-        def address() -> str | None:
-            found = ADDRESS.search((folder / "fleet.log").read_text())
-            return found.group() if found else None
-
-        url = wait_for(process, folder / "fleet.log", address, "it said where it listens")
-        yield Server(process, url, folder / "fleet.log")
+    made_of = ["--nodes", str(NODES), "--level", "full", "--every", str(EVERY_S)]
+    with servers.fleet(folder, *made_of, "--scenario", str(folder / "faults.yaml")) as fleet:
+        yield fleet
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +86,6 @@ def store(
     fleet: Server, prometheus_program: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("prometheus")
-    log, port, config = folder / "prometheus.log", free_port(), folder / "prometheus.yml"
     rules = [
         {"record": rule.name, "expr": rule.expression}
         for file in shipped.files()
@@ -104,23 +94,15 @@ def store(
     ]
     groups = [{"name": "recorded", "interval": f"{EVERY_S}s", "rules": rules}]
     (folder / "rules.json").write_text(json.dumps({"groups": groups}))
-    config.write_text(
+    config = (
         f"global: {{scrape_interval: {EVERY_S}s, scrape_timeout: {EVERY_S}s}}\n"
         "rule_files: [rules.json]\n"
         "scrape_configs:\n"
         f"- job_name: clusterwatt\n  http_sd_configs: [{{url: '{fleet.url}/sd', refresh_interval: 5s}}]\n"
         "  relabel_configs: [{target_label: cluster, replacement: alpha}]\n"
     )
-    command: list[str | Path] = [
-        prometheus_program,
-        f"--config.file={config}",
-        f"--storage.tsdb.path={folder / 'tsdb'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    with running(command, log) as process:
-        url = f"http://127.0.0.1:{port}"
-        wait_for(process, log, lambda: answers(f"{url}/-/ready"), "ready")
-        yield Server(process, url, log)
+    with prometheus_with(prometheus_program, folder, config) as store:
+        yield store
 
 
 def ask(store: Server, path: str, **parameters: Any) -> list[Json]:

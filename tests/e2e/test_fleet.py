@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import time
@@ -16,13 +15,13 @@ from clusterwatt.fleet.node import library
 from clusterwatt.simulate.cluster import Cluster
 from clusterwatt.simulate.gpu import Gpu
 from clusterwatt.simulate.node import CPUS
+from tests.e2e import servers
 from tests.e2e.page import Page
-from tests.e2e.servers import Server, answers, free_port, query, ranges, running, wait_for
+from tests.e2e.servers import Server, answers, prometheus_with, query, ranges, wait_for
 
 pytestmark = pytest.mark.e2e
 
 NODES, GPUS, PROFILE, SEED = 16, 8, "h100", 1
-ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 REFUSED = (  # counters of Prometheus for samples and scrapes that it does not take
     "prometheus_target_scrapes_sample_duplicate_timestamp_total",
     "prometheus_target_scrapes_sample_out_of_order_total",
@@ -34,19 +33,11 @@ REFUSED = (  # counters of Prometheus for samples and scrapes that it does not t
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    log = tmp_path_factory.mktemp("fleet") / "fleet.log"
-    command = [sys.executable, "-m", "clusterwatt", "simulate", "fleet", "--listen", "127.0.0.1:0"]
     made_of = ["--nodes", str(NODES), "--gpus", str(GPUS), "--profile", PROFILE, "--seed", str(SEED)]
-    with running([*command, *made_of], log) as process:
-
-        def address() -> str | None:
-            found = ADDRESS.search(log.read_text())
-            return found.group() if found else None
-
-        url = wait_for(process, log, address, "it said where it listens")
-        last = f"{url}/node-{NODES:04d}/metrics"
-        wait_for(process, log, lambda: answers(last), "the first page of its last node")
-        yield Server(process, url, log)
+    with servers.fleet(tmp_path_factory.mktemp("fleet"), *made_of) as fleet:
+        last = f"{fleet.url}/node-{NODES:04d}/metrics"
+        wait_for(fleet.process, fleet.log, lambda: answers(last), "the first page of its last node")
+        yield fleet
 
 
 @pytest.fixture(scope="module")
@@ -54,22 +45,13 @@ def store(
     fleet: Server, prometheus_program: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("prometheus")
-    log, port, config = folder / "prometheus.log", free_port(), folder / "prometheus.yml"
-    config.write_text(
+    config = (
         "global: {scrape_interval: 2s, scrape_timeout: 2s}\n"
         "scrape_configs:\n"
         f"- {{job_name: simulated, http_sd_configs: [{{url: '{fleet.url}/sd'}}]}}\n"
     )
-    command: list[str | Path] = [
-        prometheus_program,
-        f"--config.file={config}",
-        f"--storage.tsdb.path={folder / 'tsdb'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    with running(command, log) as process:
-        url = f"http://127.0.0.1:{port}"
-        wait_for(process, log, lambda: answers(f"{url}/-/ready"), "ready")
-        yield Server(process, url, log)
+    with prometheus_with(prometheus_program, folder, config) as store:
+        yield store
 
 
 def held_to(fleet: Server, store: Server, seconds: float) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.servers import Server, agent, answers, free_port, running, until, wait_for
+from tests.e2e.servers import Server, agent, answers, free_port, prometheus_with, running, until, wait_for
 from tests.tools import apt
 
 pytestmark = pytest.mark.e2e
@@ -107,9 +107,8 @@ def stores(prometheus_program: Path, tmp_path_factory: pytest.TempPathFactory) -
     with contextlib.ExitStack() as stack:
         node = stack.enter_context(agent(folder, "--simulate", "h100"))
         victoria = stack.enter_context(_victoria(program, folder, node.url.removeprefix("http://")))
-        prometheus = stack.enter_context(
-            _prometheus(prometheus_program, folder, rules, node.url.removeprefix("http://"), victoria.url)
-        )
+        config = CONFIG.format(rules=rules, target=node.url.removeprefix("http://"), store=victoria.url)
+        prometheus = stack.enter_context(prometheus_with(prometheus_program, folder, config))
         time.sleep(GATHER_S)  # what a rate needs to be one
         at_s = time.time() - BEHIND_S
         stores = Stores(prometheus, victoria, at_s)
@@ -132,22 +131,6 @@ def _victoria(program: Path, folder: Path, target: str) -> Iterator[Server]:
     with running(command, log) as process:
         url = f"http://127.0.0.1:{port}"
         wait_for(process, log, lambda: answers(f"{url}/health"), "ready")
-        yield Server(process, url, log)
-
-
-@contextlib.contextmanager
-def _prometheus(program: Path, folder: Path, rules: Path, target: str, store: str) -> Iterator[Server]:
-    log, port, config = folder / "prometheus.log", free_port(), folder / "prometheus.yml"
-    config.write_text(CONFIG.format(rules=rules, target=target, store=store))
-    command: list[str | Path] = [
-        program,
-        f"--config.file={config}",
-        f"--storage.tsdb.path={folder / 'tsdb'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    with running(command, log) as process:
-        url = f"http://127.0.0.1:{port}"
-        wait_for(process, log, lambda: answers(f"{url}/-/ready"), "ready")
         yield Server(process, url, log)
 
 
