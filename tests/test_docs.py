@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterwatt import metrics_page
+from clusterwatt import metrics_reference
 from clusterwatt.catalog import CORE, FULL, STANDARD, LevelBy, Table
 from clusterwatt.inventory import CATALOG
 from clusterwatt.readings.gpu import GpuClock
@@ -17,19 +17,19 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 def test_metrics_md_is_what_the_catalogue_says() -> None:
     committed = (DOCS / "METRICS.md").read_text(encoding="utf-8")
-    assert committed == metrics_page.markdown(CATALOG), "out of date: run `make docs`"
+    assert committed == metrics_reference.markdown(CATALOG), "out of date: run `make docs`"
 
 
 @pytest.mark.parametrize("metric", CATALOG, ids=lambda metric: metric.name)
 def test_every_metric_is_on_the_page_once(metric) -> None:  # type: ignore[no-untyped-def]  # a parameter of pytest
-    page = metrics_page.markdown(CATALOG)
+    page = metrics_reference.markdown(CATALOG)
     assert page.count(f"| `clusterwatt_{metric.name}` |") == 1
 
 
 def test_a_row() -> None:
     table = Table(GpuClock, labels=("gpu", "domain"))
     by = LevelBy("domain", {"sm": CORE, "memory": STANDARD, "video": FULL})
-    page = metrics_page.markdown([table.gauge("gpu_clock_hertz", "Clock a|b.", "clock_hertz", by=by)])
+    page = metrics_reference.markdown([table.gauge("gpu_clock_hertz", "Clock a|b.", "clock_hertz", by=by)])
     assert page.splitlines()[-5:-1] == [
         "## GPUs",
         "",
@@ -45,7 +45,7 @@ def test_a_row() -> None:
 def test_rows_that_come_with_a_higher_level_are_named() -> None:
     by = LevelBy("kind", {"physical": CORE, "bond": CORE, "vlan": FULL})
     table = Table(NetworkInfo, labels=("device",), row_level=by)
-    page = metrics_page.markdown([table.info("network_info", "What it is.", STANDARD)])
+    page = metrics_reference.markdown([table.info("network_info", "What it is.", STANDARD)])
     assert page.splitlines()[-1] == (
         "| `clusterwatt_network_info` | info | standard; full: kind=vlan | `device` | What it is. |"
     )
@@ -54,4 +54,4 @@ def test_rows_that_come_with_a_higher_level_are_named() -> None:
 def test_a_family_without_an_area_is_refused() -> None:
     metric = Table(Bond, labels=("device",)).gauge("flux_members", "Members.", "members")
     with pytest.raises(ValueError, match="flux_members: no area"):
-        metrics_page.markdown([metric])
+        metrics_reference.markdown([metric])

@@ -16,13 +16,13 @@ def add(commands: Commands) -> None:
 
 
 def _metrics(arguments: argparse.Namespace) -> int:
-    from clusterwatt import metrics_page
+    from clusterwatt import metrics_reference
     from clusterwatt.inventory import CATALOG
 
     formats = {
-        "table": metrics_page.table,
-        "markdown": metrics_page.markdown,
-        "json": metrics_page.as_json,
+        "table": metrics_reference.table,
+        "markdown": metrics_reference.markdown,
+        "json": metrics_reference.as_json,
     }
     sys.stdout.write(formats[arguments.format](CATALOG))
     return 0

@@ -21,7 +21,7 @@ import msgspec
 
 from clusterwatt import __version__
 from clusterwatt.clock import Clock
-from clusterwatt.deadline import answers_until
+from clusterwatt.http_deadline import answers_until
 
 MAX_SECRET_FILE_BYTES = 16 << 10
 CHUNK_BYTES = 1 << 16

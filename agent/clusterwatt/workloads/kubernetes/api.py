@@ -20,7 +20,7 @@ import msgspec
 
 from clusterwatt import __version__
 from clusterwatt.clock import Clock
-from clusterwatt.deadline import answers_until
+from clusterwatt.http_deadline import answers_until
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 MAX_ANSWER_BYTES = 64 << 20

@@ -116,7 +116,7 @@ def area(metric: Metric) -> str:
     for name, prefixes in AREAS.items():
         if metric.name.startswith(prefixes):
             return name
-    raise ValueError(f"{metric.name}: no area in metrics_page.AREAS has a prefix that fits")
+    raise ValueError(f"{metric.name}: no area in metrics_reference.AREAS has a prefix that fits")
 
 
 def _sections(catalog: Iterable[Metric]) -> Iterator[str]:
