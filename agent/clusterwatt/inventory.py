@@ -43,7 +43,7 @@ from clusterwatt.ledger import series
 from clusterwatt.meters import activity, deviation, node, peak, suspect, xid
 from clusterwatt.sysfs import Files
 from clusterwatt.training import collector as training
-from clusterwatt.workloads import slurm
+from clusterwatt.workloads import queue, slurm
 from clusterwatt.workloads.container import ContainerCollector
 from clusterwatt.workloads.kubernetes.collector import KubernetesCollector
 
@@ -108,6 +108,7 @@ CATALOG: Metrics = (
     *(metric for entry in (*COLLECTORS, *WORKLOADS) for metric in entry.metrics),
     *FEEDS,
     *accounting.METRICS,
+    *queue.METRICS,
     *xid_jobs.METRICS,
     *series.METRICS,
     *training.METRICS,

@@ -27,6 +27,7 @@ from clusterwatt.training.collector import TrainingCollector
 from clusterwatt.training.reported import Mailbox
 from clusterwatt.training.writers import Process, hosts_of_work
 from clusterwatt.workloads.process import Listed, ProcessCollector, listed
+from clusterwatt.workloads.slurm_queue import SlurmQueueCollector
 from clusterwatt.workloads.writer import ProcessLookup
 
 AGENT_EVERY_S = 5.0
@@ -119,6 +120,14 @@ def _of_work(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
             return ProcessCollector(Files(config.node.root, clock), clock, lambda: known.on_gpus)
 
         yield Wanted("process", process, make)
+    yield from _queues(config)
+
+
+def _queues(config: Config) -> Iterator[Wanted]:
+    """What waits: asked by one agent of a cluster."""
+    slurm = config.workloads.slurm_queue
+    if slurm.enabled and slurm.on_node in {"", node_name()}:
+        yield Wanted("slurm_queue", slurm, partial(SlurmQueueCollector, slurm))
 
 
 def _feeds(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:

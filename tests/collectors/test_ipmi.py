@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterwatt.collectors.ipmi import IpmiCollector, output_of
+from clusterwatt.collectors.ipmi import IpmiCollector
 from clusterwatt.config.model import IpmiCollector as Settings
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.host import BoardPower, Temperature
@@ -61,23 +61,6 @@ def test_one_question_that_fails_costs_itself_only() -> None:
     failure, inlet = said({"power": OSError("no /dev/ipmi0"), "get_temp_reading": TEMPERATURES})
     assert failure == Failure("power", "ipmitool", "no /dev/ipmi0")
     assert isinstance(inlet, Temperature)
-
-
-def program(path: Path, body: str) -> str:
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
-def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
-    # exec: the shell's child would keep the pipe open
-    with pytest.raises(TimeoutError, match="took more than"):
-        output_of([program(tmp_path / "hangs", "exec sleep 60")], 0.2)
-
-
-def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="ended with 1: Could not open device"):
-        output_of([program(tmp_path / "fails", "echo 'Could not open device' >&2; exit 1")], 5.0)
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ import pytest
 
 from clusterwatt.clock import SystemClock
 from clusterwatt.config.model import Slurm as Settings
+from clusterwatt.config.model import SlurmQueue
 from clusterwatt.discovery import slurm as discovery
 from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.readings.work import Claim, Job, Scheduler
+from clusterwatt.readings.work import Claim, Job, Scheduler, SchedulerPending
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.slurm import SlurmCollector
+from clusterwatt.workloads.slurm_queue import SlurmQueueCollector
 from tests.e2e import slurm
 from tests.e2e.page import Page
 from tests.e2e.servers import Server, agent, until
@@ -239,3 +241,47 @@ def test_discovery_finds_the_node_in_both_forms(cluster: Slurm) -> None:
     assert "idle" in node.states
     with contextlib.suppress(AssertionError):  # --json needs a plugin that Debian packs apart
         assert discovery.read(cluster.run("scontrol", "show", "nodes", "--json")) == [node]
+
+
+def test_what_waits_is_told_by_the_agent_that_asks(cluster: Slurm, tmp_path: Path) -> None:
+    """More than fits: a job of each way to ask for GPUs, an array, one that is held, one without a GPU."""
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name in ("squeue", "scontrol"):
+        # The commands of an unpacked package find neither libraries nor settings by themselves.
+        given = ("SLURM_CONF", "LD_LIBRARY_PATH")
+        variables = " ".join(
+            f"{key}='{cluster.environment[key]}'" for key in given if key in cluster.environment
+        )
+        program = name if cluster.clients is None else cluster.clients / name
+        (commands / name).write_text(f"#!/bin/sh\nexec env {variables} '{program}' \"$@\"\n")
+        (commands / name).chmod(0o755)
+    asking = SlurmQueueCollector(SlurmQueue(commands=str(commands)))
+
+    def waiting() -> list[Reading]:
+        return list(asking.collect())
+
+    all_gpus = BUSY + IDLE + FREE
+    assert waiting() == [SchedulerPending("slurm", "train", 0.0, 0.0)]
+    holder = cluster.submit("sleep 600", f"--gres=gpu:{all_gpus}")
+    until(lambda: cluster.jobs().get(holder) == "RUNNING", SEEN_S, "the job runs")
+    assert waiting() == [SchedulerPending("slurm", "train", 0.0, 0.0)]
+    asked = (
+        (("--gres=gpu:2",), 2),
+        (("--gres=gpu:1", "--array=1-5%2"), 5),
+        (("--gpus=3",), 3),
+        (("--gpus-per-node=2",), 2),
+        (("--gpus-per-task=1", "--ntasks=4"), 4),
+        (("--gpus-per-socket=1", "--sockets-per-node=1"), 1),
+        (("--gres=gpu", "--hold", "--job-name=two words|and more"), 1),
+        (("--ntasks=1", f"--dependency=afterok:{holder}"), 0),
+    )
+    for options, _ in asked:
+        cluster.submit("exit 0", *options)
+    jobs, gpus = len(asked) - 1 + 5, sum(count for _, count in asked)
+    assert waiting() == [SchedulerPending("slurm", "train", float(jobs), float(gpus))]
+    cluster.cancel_all()
+    assert waiting() == [SchedulerPending("slurm", "train", 0.0, 0.0)]
+    (commands / "squeue").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(OSError, match="squeue ended with 1"):
+        waiting()

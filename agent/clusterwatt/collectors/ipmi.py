@@ -7,10 +7,10 @@ in hwmon. Opt-in: it runs another program, as root, which asks slow firmware; th
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 
 from clusterwatt.config.model import IpmiCollector as Settings
+from clusterwatt.program import output_of
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.host import BoardPower, Temperature
 
@@ -55,17 +55,3 @@ def inlet(text: str) -> Iterator[Reading]:
     """The answer to `dcmi get_temp_reading`; a BMC need not know its inlet."""
     for instance, celsius in INLET.findall(text):
         yield Temperature(sensor=f"bmc/inlet{instance}", temperature_celsius=float(celsius))
-
-
-def output_of(command: Sequence[str], timeout_s: float) -> str:
-    """What a program prints. Raises OSError when it cannot be run, fails, or takes too long."""
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(f"{command[0]} took more than {timeout_s} s") from None
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise OSError(f"{command[0]} ended with {done.returncode}: {said[-1] if said else 'no word'}")
-    return done.stdout

@@ -116,6 +116,15 @@ class JobHostUse(Reading, frozen=True):
     memory_bytes: float | None
 
 
+class SchedulerPending(Reading, frozen=True):
+    """Jobs that wait in a partition or queue of the whole cluster, and the GPUs that they ask for."""
+
+    scheduler: str
+    partition: str
+    jobs: float
+    gpus: float
+
+
 # --- What attribution makes of it ----------------------------------------------------------------------
 
 

@@ -38,7 +38,7 @@ from clusterwatt.config.model.recorder import Recorder
 from clusterwatt.config.model.section import Collector, NotEmpty, Pattern, Section
 from clusterwatt.config.model.simulate import Simulate
 from clusterwatt.config.model.training import Quantity, Training, TrainingModel
-from clusterwatt.config.model.workloads import Kubernetes, Slurm, Workloads
+from clusterwatt.config.model.workloads import Kubernetes, Slurm, SlurmQueue, Workloads
 
 __all__ = [
     "SYSTEM_RELEASE_FILE",
@@ -75,6 +75,7 @@ __all__ = [
     "Section",
     "Simulate",
     "Slurm",
+    "SlurmQueue",
     "TextfileCollector",
     "Training",
     "TrainingModel",

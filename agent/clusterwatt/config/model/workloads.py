@@ -92,6 +92,22 @@ class Process(Collector, frozen=True):
     every_seconds: Tick = 5.0
 
 
+class SlurmQueue(Collector, frozen=True):
+    """Jobs that wait in Slurm and the GPUs that they ask for, by `squeue` (docs/SLURM.md).
+
+    For one agent of a cluster, where Slurm's commands work; it loads slurmctld as a user's squeue does.
+    `on_node`: name of the node whose agent asks, where many share a configuration; empty: this one.
+    `commands`: the folder of squeue and scontrol; empty: where PATH has them.
+    `timeout_seconds`: a command that takes longer is ended.
+    """
+
+    enabled: bool = False
+    every_seconds: Annotated[float, Meta(ge=10, le=3_600)] = 60.0
+    on_node: str = ""
+    commands: str = ""
+    timeout_seconds: Annotated[float, Meta(gt=0, le=300)] = 20.0
+
+
 class Workloads(Section, frozen=True):
     """Who holds which GPU.
 
@@ -103,3 +119,4 @@ class Workloads(Section, frozen=True):
     kubernetes: Kubernetes = Kubernetes()
     container: Container = Container()
     process: Process = Process()
+    slurm_queue: SlurmQueue = SlurmQueue()
