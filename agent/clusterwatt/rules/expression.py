@@ -17,6 +17,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 # Samples that a window has to hold, so that a gap is not taken for silence. They scale with the window.
 GUARD = "guard"  # of a recorded series: one an evaluation
 MINUTES = "minutes"  # of a subquery with a step of one minute
+GAP = "gap"  # between such a window and now: it holds none of the samples
 EVALUATED_EVERY_S = 60  # what the guards of the shipped rules belong to
 
 
@@ -49,7 +50,7 @@ def with_guards(expression: str, values: Mapping[str, str], every_s: int) -> dic
         for guard in {GUARD, MINUTES} & marks.keys() - values.keys():
             factor = Fraction(EVALUATED_EVERY_S, every_s) if guard == GUARD else Fraction(1)
             for name, value in marks.items():
-                if is_duration(value):
+                if is_duration(value) and name != GAP:
                     factor *= Fraction(seconds(values.get(name, value)), seconds(value))
             scaled[guard] = str(max(1, round(int(marks[guard]) * factor)))
     return scaled
