@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from clusterwatt.attribution.entries import Amounts, Entry
-from clusterwatt.ledger.report import PART, Cost, UsageRow, reader
+from clusterwatt.ledger.report import MONEY, PART, Cost, UsageRow, reader
 from clusterwatt.ledger.state import Payload
+from clusterwatt.ledger.totals import COLUMNS
 from tests.clocks import FakeClock
 from tests.ledger import history
 from tests.ledger.batches import H100, MEMORY, amounts, batch, commit, gpu_entry, keeper, record
@@ -123,6 +124,27 @@ def test_groups_are_sums_of_their_jobs(month: tuple[Path, Payload], by: str, key
     assert [row.totals.gpu_seconds or 0.0 for row in rows] == sorted(
         (row.totals.gpu_seconds or 0.0 for row in rows), reverse=True
     )
+
+
+@pytest.mark.parametrize(("from_s", "to_s"), PERIODS)
+@pytest.mark.parametrize("limit", [1, 7, 1_000_000])
+def test_the_largest_jobs_and_the_others_are_all_of_them(
+    month: tuple[Path, Payload], from_s: float, to_s: float, limit: int
+) -> None:
+    path, _ = month
+    with reader(path) as books:
+        rows = books.usage(from_s, to_s)
+        largest, others = books.largest(from_s, to_s, limit)
+    assert largest == rows[:limit]
+    left_out = rows[limit:]
+    assert (others is None) == (not left_out)
+    if others is None:
+        return
+    assert (others.key, others.jobs, others.record) == (str(len(left_out)), len(left_out), None)
+    for name in COLUMNS[:-MONEY]:
+        known = [amount for row in left_out if (amount := getattr(row.totals, name)) is not None]
+        assert getattr(others.totals, name) == (pytest.approx(fsum(known), rel=1e-9) if known else None), name
+    assert others.costs["EUR"].gpu == pytest.approx(fsum(row.costs["EUR"].gpu or 0.0 for row in left_out))
 
 
 def test_a_period_that_begins_within_an_hour_has_the_whole_of_it(month: tuple[Path, Payload]) -> None:

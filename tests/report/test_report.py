@@ -91,6 +91,39 @@ def test_a_table(ledger: Path) -> None:
     assert text.splitlines()[-1].startswith("total")
 
 
+@pytest.mark.parametrize("by", ["job", "user"])
+def test_lines_that_are_left_out_are_one_line_and_sums_close(ledger: Path, by: cluster.By) -> None:
+    def asked(form: str, limit: int | None) -> str:
+        return commands.usage(Source(ledger), *PERIOD, by, form, SystemClock(), limit=limit)
+
+    every, largest = (json.loads(asked("json", limit)) for limit in (None, 1))
+    assert len(every["lines"]) == 2
+    assert every["others"] is None
+    assert largest["lines"] == every["lines"][:1]
+    assert largest["others"] == {**largest["others"], **amounts_of(every["lines"][1]), by: "1 more"}
+    for part in ("unattributed", "total"):
+        assert amounts_of(largest[part]) == pytest.approx(amounts_of(every[part]))
+    last = ["1 more", "unattributed", "total"]
+    assert [row.split(",")[0] for row in asked("csv", 1).splitlines()[2:]] == last
+    for form in ("table", "markdown", "html"):
+        text = asked(form, 1)
+        assert [text.index(label) for label in last] == sorted(text.index(label) for label in last)
+        assert " more" not in asked(form, 2)
+
+
+def amounts_of(line: dict[str, Any]) -> dict[str, float]:
+    return {name: cell for name, cell in line.items() if isinstance(cell, float)}
+
+
+def test_people_get_the_largest_jobs_and_programs_get_all(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "JOBS_FOR_PEOPLE", 1)
+    for form in formats.FORMATS:
+        assert ("1 more" in usage(ledger, form)) == (form in {"table", "markdown", "html"})
+        assert "1 more" not in usage(ledger, form, "user")  # a bill has everybody on it
+
+
 def test_an_account_that_is_named_as_the_rest_is_told_apart(ledger: Path) -> None:
     with reader(ledger) as books:
         (row, *_), rest = books.usage(*PERIOD, "account"), books.unattributed(*PERIOD)

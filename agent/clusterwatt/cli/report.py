@@ -50,6 +50,13 @@ def add(commands: Commands) -> None:
     )
     report.add_argument("--by", choices=GROUPS, default="job")
     report.add_argument("--format", choices=FORMATS, default="table")
+    report.add_argument(
+        "--limit",
+        metavar="N",
+        type=_count,
+        help="those with the most GPU hours, the others as one line (default: 100 jobs in table, markdown "
+        "and html, else all)",
+    )
     report.set_defaults(act=_report)
     for command in (job, report):
         # A time as -7d looks like an option to argparse, but for what matches this.
@@ -103,7 +110,8 @@ def _report(arguments: argparse.Namespace) -> int:
 
     clock = SystemClock()
     period, source = _period(arguments, clock.wall_s()), _source(arguments)
-    return _print(lambda: commands.usage(source, *period, arguments.by, arguments.format, clock))
+    by, form, limit = arguments.by, arguments.format, arguments.limit
+    return _print(lambda: commands.usage(source, *period, by, form, clock, limit=limit))
 
 
 def _print(make: Callable[[], str]) -> int:

@@ -18,6 +18,7 @@ from clusterwatt.report import card, cluster, formats, lines, receipt
 from clusterwatt.report.card import Data
 from clusterwatt.report.prometheus import Access, AskError, Prometheus
 
+JOBS_FOR_PEOPLE = 100  # lines of jobs where none are asked for; programs get all
 RECENT_S = cluster.DAY_S  # of jobs on a server, when no period is given
 JOB_FORMATS = (*formats.FORMATS, "receipt", "card", "card-json")
 
@@ -40,10 +41,22 @@ class Source(msgspec.Struct, frozen=True):
         return f"ledger {self.ledger} of {node_name()}"
 
 
-def usage(source: Source, from_s: float, to_s: float, by: cluster.By, form: str, clock: Clock) -> str:
-    """What was used in a period, and the rest, and the sum."""
+def usage(
+    source: Source,
+    from_s: float,
+    to_s: float,
+    by: cluster.By,
+    form: str,
+    clock: Clock,
+    *,
+    limit: int | None = None,
+) -> str:
+    """What was used in a period, and the rest, and the sum; `limit`: of lines, the others are one."""
     if to_s <= from_s:
         raise ReportError("the period ends before it begins: --from comes before --to")
+    if limit is None and by == "job" and form in formats.FOR_PEOPLE:
+        limit = JOBS_FOR_PEOPLE
+    others = None
     with _failing():
         if source.access is not None:
             rows, rest = cluster.usage(Prometheus(source.access, clock), from_s, to_s, by)
@@ -51,8 +64,14 @@ def usage(source: Source, from_s: float, to_s: float, by: cluster.By, form: str,
             raise ReportError("the ledger does not know training runs: ask a server with --prometheus URL")
         else:
             with reader(source.ledger) as books:
-                rows, rest = books.usage(from_s, to_s, by), books.unattributed(from_s, to_s)
-    return formats.FORMATS[form](lines.report(by, source.said, (from_s, to_s), rows, rest))
+                rest = books.unattributed(from_s, to_s)
+                if by == "job" and limit is not None:
+                    rows, others = books.largest(from_s, to_s, limit)
+                else:
+                    rows = books.usage(from_s, to_s, by)
+    if limit is not None and len(rows) > limit:
+        rows, others = rows[:limit], lines.summed(str(len(rows) - limit), rows[limit:])
+    return formats.FORMATS[form](lines.report(by, source.said, (from_s, to_s), rows, rest, others))
 
 
 def jobs(source: Source, *, running: bool, limit: int, form: str, clock: Clock) -> str:

@@ -84,19 +84,29 @@ def _line(label: str, row: UsageRow, active_s: float | None) -> Line:
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a period or a list of jobs comes to. `rest`: what no job is charged with; None: it is not told."""
+    """What a period or a list of jobs comes to.
+
+    `others`: lines that are not shown, as one; None: all are. `rest`: what no job is charged with; None: that
+    is not told.
+    """
 
     by: str
     source: str
     from_s: float | None
     to_s: float | None
     lines: Sequence[Line]
+    others: Line | None = None
     rest: Line | None = None
+
+    @property
+    def every(self) -> Sequence[Line]:
+        """All that adds up to the total."""
+        return [*self.lines, *(line for line in (self.others, self.rest) if line is not None)]
 
     @property
     def total(self) -> Line:
         """The sum of all lines and of the rest."""
-        lines = [*self.lines, *([] if self.rest is None else [self.rest])]
+        lines = self.every
         active_s = [line.active_seconds for line in lines if line.active_seconds is not None]
         row = summed("", [line.row for line in lines])
         return _line(TOTAL, row, fsum(active_s) if active_s else None)
@@ -104,8 +114,7 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def currencies(self) -> tuple[str, ...]:
         """Every currency in it."""
-        lines = [*self.lines, *([] if self.rest is None else [self.rest])]
-        return tuple(sorted({currency for line in lines for currency in line.row.costs}))
+        return tuple(sorted({currency for line in self.every for currency in line.row.costs}))
 
 
 def report(
@@ -114,14 +123,19 @@ def report(
     period: tuple[float, float] | None,
     rows: Iterable[UsageRow],
     rest: UsageRow | None = None,
+    others: UsageRow | None = None,
 ) -> Report:
-    """A report of rows of the ledger, or of rows that were made alike."""
+    """A report of rows of the ledger, or of rows that were made alike.
+
+    `others`: rows that are left out, as one; its key is their number.
+    """
     from_s, to_s = period or (None, None)
     lines = [line_of(row) for row in rows]
     # Nobody's time is free. A ledger that could not be written for long puts time of jobs to it as well, of
     # which only the idle part can be told apart.
     unheld = None if rest is None else _line(REST, rest, None if rest.totals.gpu_seconds is None else 0.0)
-    return Report(by, source, from_s, to_s, lines, unheld)
+    unshown = None if others is None else line_of(msgspec.structs.replace(others, key=f"{others.key} more"))
+    return Report(by, source, from_s, to_s, lines, unshown, unheld)
 
 
 def summed(key: str, rows: Sequence[UsageRow]) -> UsageRow:
