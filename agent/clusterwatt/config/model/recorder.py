@@ -15,8 +15,8 @@ class Recorder(Section, frozen=True):
     """The flight recorder: the last `keep_seconds` of every GPU and port at full rate, in memory.
 
     It is frozen to a file in `directory` when a GPU is lost or hangs, at a fault of driver or hardware (XID),
-    and by `clusterwatt flight freeze`. The oldest files go when there are more than `max_bundles` or they
-    hold more than `max_bytes`.
+    and on SIGUSR2. The oldest files go when there are more than `max_bundles` or they hold more than
+    `max_bytes`.
     """
 
     enabled: bool = True

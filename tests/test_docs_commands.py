@@ -1,0 +1,67 @@
+"""What documents say to type can be typed: each command exists, with its action and its options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clusterwatt import cli
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = (
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/**/*.md"),
+    ROOT / "deploy/clusterwatt.yaml",
+    *ROOT.glob("deploy/prometheus/**/*.yaml"),
+)
+SPAN = re.compile(r"`(?:sudo )?clusterwatt ([^`]+)`")
+LINE = re.compile(r"^ *(?:\$ )?(?:sudo )?clusterwatt ([a-z-]+(?: .*)?)$", re.MULTILINE)
+FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"\n *#? *")
+
+
+def commands(text: str) -> Iterator[str]:
+    """Commands as a document writes them: in a span of code, which may be broken, or on a line of a block."""
+    blocks = FENCE.findall(text)
+    for line in (line for block in blocks for line in LINE.findall(block)):
+        yield re.split(r"\s+[#|>&]", line)[0]
+    for span in SPAN.findall(FENCE.sub("", text)):
+        yield re.split(r"\s+[|>&]", COMMENT.sub(" ", span))[0]
+
+
+def wrong(parser: argparse.ArgumentParser, words: list[str]) -> str:
+    """What of a command does not exist; empty when all of it does. A name for a file is not taken for one."""
+    first = next((action for action in parser._actions if not action.option_strings), None)
+    if words and re.fullmatch(r"[a-z-]*[a-z]", words[0]) and not words[0].startswith("-"):
+        known = (first.choices if first is not None else None) or ()
+        if words[0] not in known:
+            return words[0]
+        if isinstance(known, dict):
+            return wrong(known[words[0]], words[1:])
+    options = {option for action in parser._actions for option in action.option_strings}
+    said = (word.partition("=")[0].rstrip(",.") for word in words if re.match(r"-+[a-z]", word))
+    return next((option for option in said if option not in options), "")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_in_a_document_exists(document: Path) -> None:
+    found = [
+        said for said in commands(document.read_text(encoding="utf-8")) if wrong(cli.parser(), said.split())
+    ]
+    assert found == []
+
+
+def test_a_command_that_does_not_exist_is_noticed() -> None:
+    block = "```sh\nclusterwatt run --nonsense  # so\n```\n"
+    text = f"# `clusterwatt flight freeze`, `clusterwatt ledger\n# copy`\n{block}"
+    said = list(commands(text))
+    assert said == ["run --nonsense", "flight freeze", "ledger copy"]
+    top = cli.parser()
+    assert [wrong(top, one.split()) for one in said] == ["--nonsense", "freeze", "copy"]
+    assert wrong(top, ["fly"]) == "fly"
+    assert wrong(top, ["simulate", "flock"]) == "flock"
+    assert wrong(top, ["report", "--from", "-30d", "--by", "user"]) == ""
