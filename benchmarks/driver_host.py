@@ -16,11 +16,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import psutil
 
 from clusterwatt.config.model import Config, Simulate
-from clusterwatt.driver.frames import Frame, HostSettings, read_message, write_message
+from clusterwatt.driver.frames import Frame, FrameReader, FrameWriter, HostSettings, write_message
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM_UP_FRAMES = 5
@@ -57,14 +56,13 @@ def measure(seconds: float) -> Cost:
     assert host.stderr is not None
     write_message(host.stdin, settings)
     process = psutil.Process(host.pid)
-    decoder = msgspec.msgpack.Decoder(Frame)
+    reader = FrameReader(host.stdout)
 
     def take_frames(number: int) -> float:
         for _ in range(number):
-            message = read_message(host.stdout)  # type: ignore[arg-type] # it is a pipe, see above
-            assert message is not None, "the host ended"
-            frame = decoder.decode(message)
-        assert len(frame.devices) == settings.simulate.gpus
+            frame = reader.read()
+            assert frame is not None, "the host ended"
+            assert len(frame.devices) == settings.simulate.gpus
         times = process.cpu_times()
         return times.user + times.system
 
@@ -102,15 +100,16 @@ def serve() -> None:
             with lock:
                 used_s += time.thread_time() - started_s
 
-    def write_and_report(pipe: object, frame: object) -> None:
-        nonlocal used_s
-        with lock:
-            spent_s, used_s = used_s, 0.0
-        print(f"{MARK}{spent_s:.6f}", file=sys.stderr, flush=True)
-        write_message(pipe, frame)  # type: ignore[arg-type] # passed on
+    class ReportingWriter(FrameWriter):
+        def write(self, frame: Frame) -> None:
+            nonlocal used_s
+            with lock:
+                spent_s, used_s = used_s, 0.0
+            print(f"{MARK}{spent_s:.6f}", file=sys.stderr, flush=True)
+            super().write(frame)
 
     SimulatedLibrary._call = timed  # type: ignore[assignment,method-assign] # noqa: SLF001
-    setattr(host, "write_message", write_and_report)  # noqa: B010 - mypy: not exported there
+    setattr(host, "FrameWriter", ReportingWriter)  # noqa: B010 - mypy: not exported there
     host.main()
 
 

@@ -24,11 +24,11 @@ from clusterwatt.inventory import CATALOG, COLLECTORS
 from clusterwatt.nvml.session import Session
 from clusterwatt.pipeline import Pipeline
 from clusterwatt.readings.agent import BuildInfo, ConfigReload
-from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.base import Failure, Reading, by_type
 from clusterwatt.readings.node_exporter import NodeFamily
 from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.simulate.nvml import SimulatedLibrary, install, uninstall
-from clusterwatt.source import Account, Source, by_type
+from clusterwatt.source import Account, Source
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
 

@@ -6,9 +6,8 @@ import pytest
 
 from clusterwatt.expose.node_exporter import render
 from clusterwatt.readings.agent import TextFile
-from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.base import Failure, Reading, by_type
 from clusterwatt.readings.storage import Filesystem, FilesystemProbe
-from clusterwatt.source import by_type
 from tests.differences import FAMILY, Differences, rows
 from tests.e2e.page import Page
 from tests.expose.sites import snapshot

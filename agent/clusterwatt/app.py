@@ -138,7 +138,7 @@ class Agent:
         expected = self.config.node.gpus_expected
         if not expected or self.driver is None:
             return True, "ok"
-        state = next(reading for reading in self.driver.readings() if isinstance(reading, DriverUp))
+        (state,) = self.driver.parts()[DriverUp]
         return state.gpus_visible >= expected, f"{state.gpus_visible:.0f} of {expected} GPUs are visible"
 
     def stop(self) -> None:

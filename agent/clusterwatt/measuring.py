@@ -16,7 +16,7 @@ from clusterwatt.meters.node import NodeMeter
 from clusterwatt.meters.suspect import SuspectMeter
 from clusterwatt.meters.throttle import ThrottleMeter
 from clusterwatt.meters.xid import XidMeter
-from clusterwatt.readings.base import Reading
+from clusterwatt.readings.base import ByType, Reading, by_type
 from clusterwatt.readings.gpu import (
     GpuEngines,
     GpuGpm,
@@ -33,7 +33,7 @@ from clusterwatt.readings.gpu import (
 from clusterwatt.readings.gpu_measured import GpuEnergy, HardwareEvent
 from clusterwatt.readings.host import BoardPower, EnergyZone
 from clusterwatt.readings.kernel_log import KernelLog, KernelSxid, KernelXid
-from clusterwatt.source import Account, ByType, by_type
+from clusterwatt.source import Account
 
 
 class Meters:

@@ -16,10 +16,10 @@ from typing import Any
 from clusterwatt.clock import Clock, next_point_s
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.measuring import Meters
-from clusterwatt.readings.base import Reading
+from clusterwatt.readings.base import ByType, Reading, by_type
 from clusterwatt.readings.gpu_measured import HardwareEvent
 from clusterwatt.readings.snapshot import Snapshot
-from clusterwatt.source import ByType, Source, by_type
+from clusterwatt.source import Source
 from clusterwatt.work import Work
 from clusterwatt.worker import Countdown
 
@@ -154,7 +154,7 @@ class Pipeline:
         if self._work is not None:
             self._meters.go_on_with(self._work.signals)
         if self._driver is not None:
-            said = by_type(self._driver.readings())
+            said = self._driver.parts()
             held = None if self._work is None else self._work.held_uuids  # as of the last tick
             parts.update(self._meters.measure_gpus(said, self._driver, held))
         other_ratio = 0.0 if self._work is None else self._work.other_ratio

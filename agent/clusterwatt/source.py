@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 from clusterwatt.clock import EARLY, STALE_INTERVALS, Clock, next_point_s
 from clusterwatt.collectors import Closing, Collector
 from clusterwatt.log import ChangeLog
 from clusterwatt.readings.agent import CollectorDuration, CollectorErrors, CollectorState
-from clusterwatt.readings.base import Failure, Reading
+from clusterwatt.readings.base import ByType, Failure, Reading, by_type
 from clusterwatt.worker import MakeWorker, Outcome, Worker
 
 log = logging.getLogger("clusterwatt.collectors")
 
 WHOLE = ""  # the item of a failure of the source itself, whose last word or substitute is handed on
-
-ByType = Mapping[type[Reading], tuple[Any, ...]]
-
-
-def by_type(readings: Iterable[Reading]) -> ByType:
-    """Readings in their order, parted by type."""
-    parts: defaultdict[type[Reading], list[Reading]] = defaultdict(list)
-    for reading in readings:
-        parts[type(reading)].append(reading)
-    return {kind: tuple(part) for kind, part in parts.items()}
 
 
 def reason_of(error: BaseException) -> str:

@@ -10,10 +10,10 @@ from clusterwatt.attribution.xid_jobs import XidJobs
 from clusterwatt.clock import Clock
 from clusterwatt.config.model import Config
 from clusterwatt.ledger.keeper import Keeper
-from clusterwatt.readings.base import Reading
+from clusterwatt.readings.base import ByType, Reading
 from clusterwatt.readings.gpu_measured import HardwareEvent
 from clusterwatt.readings.work import AccountMonth
-from clusterwatt.source import Account, ByType
+from clusterwatt.source import Account
 
 RECOVER_WITHIN_S = 10.0
 

@@ -11,7 +11,7 @@ from clusterwatt.attribution.runs import METRICS, Runs
 from clusterwatt.catalog import faults
 from clusterwatt.config.model import Training as Settings
 from clusterwatt.config.model import TrainingModel as ModelSettings
-from clusterwatt.readings.base import Reading
+from clusterwatt.readings.base import Reading, by_type
 from clusterwatt.readings.gpu import GpuInfo
 from clusterwatt.readings.gpu_measured import GpuActive
 from clusterwatt.readings.training import (
@@ -26,7 +26,6 @@ from clusterwatt.readings.training import (
     TrainingSinceCheckpointCost,
 )
 from clusterwatt.readings.work import GpuAllocated, JobCost, JobEnergy, JobNodes
-from clusterwatt.source import by_type
 from tests.clocks import FakeClock
 
 R = TypeVar("R", bound=Reading)

@@ -45,9 +45,9 @@ class Watch:
         self.failures: list[Failure] = []
 
     def read(self) -> list[HostReading]:
-        readings, failures = self.reader.read()
+        groups, failures = self.reader.read()
         self.failures.extend(failures)
-        return readings
+        return [reading for group in groups for reading in group]
 
     def tick(self, times: int = 1) -> list[HostReading]:
         """Time passes, then the GPU is read; the readings of the last time."""

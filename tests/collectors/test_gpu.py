@@ -512,8 +512,8 @@ def test_levels_by_label_are_those_of_the_contract() -> None:
 
 @pytest.mark.parametrize("card", sorted(CARDS))
 def test_readings_cross_the_pipe_unchanged(card: str) -> None:
-    readings = tuple(Watch(Bench(card).open()).read())
-    frame = DeviceFrame("0", "GPU-1", "", 1.0, None, readings, ())
+    groups, _ = Watch(Bench(card).open()).reader.read()
+    frame = DeviceFrame("0", "GPU-1", "", 1.0, None, groups, ())
     pipe = io.BytesIO()
     write_message(pipe, frame)
     pipe.seek(0)

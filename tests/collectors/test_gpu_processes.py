@@ -224,7 +224,8 @@ def test_processes_of_an_instance_are_named_on_the_instance() -> None:
     found = {
         reading.uuid: (reading.gpu, reading.pid, reading.sm_ratio)
         for passed in instances.read()
-        for reading in passed.readings
+        for group in passed.groups
+        for reading in group
         if isinstance(reading, GpuProcess)
     }
     first, second = bench.library.gpu(0).mig_devices

@@ -35,7 +35,7 @@ def frame(leaving: str = "") -> Frame:
         sent_s=now_s,
         driver=DriverState(up=not leaving, reason=leaving, driver="1.2.3"),
         gpus_visible=1,
-        devices=() if leaving else (DeviceFrame("0", UUID, "", now_s, None, (memory,), ()),),
+        devices=() if leaving else (DeviceFrame("0", UUID, "", now_s, None, ((memory,),), ()),),
         leaving=leaving,
     )
 

@@ -74,12 +74,12 @@ def supervise_until(
     while not reached():
         client.supervise()
         tick.wait(0.02)
-        assert time.monotonic() - began_s < deadline_s, list(client.readings())
+        assert time.monotonic() - began_s < deadline_s, client.parts()
     return time.monotonic() - began_s
 
 
 def of(client: DriverClient, kind: type[Reading]) -> list[Reading]:
-    return [reading for reading in client.readings() if isinstance(reading, kind)]
+    return list(client.parts().get(kind, ()))
 
 
 def up(client: DriverClient) -> bool:

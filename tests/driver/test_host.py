@@ -7,11 +7,10 @@ import threading
 import time
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 
 from clusterwatt.config.model import Simulate
-from clusterwatt.driver.frames import DeviceFrame, Frame, HostSettings, read_message
+from clusterwatt.driver.frames import DeviceFrame, Frame, FrameReader, HostSettings
 from clusterwatt.driver.host import Host, serve
 from clusterwatt.nvml.session import Session
 from clusterwatt.readings.gpu import GpuInfo, GpuMemory, GpuUse
@@ -224,9 +223,9 @@ def test_frames_are_written_until_told_to_leave(bench: Bench) -> None:
     bench.host.tick = tick  # type: ignore[method-assign]  # counts the ticks
     serve(bench.host, SETTINGS, out, leave, bench.clock)
     out.seek(0)
-    messages = [msgspec.msgpack.decode(read_message(out) or b"", type=Frame) for _ in range(3)]
-    assert messages == frames
-    assert read_message(out) is None
+    reader = FrameReader(out)
+    assert [reader.read() for _ in range(3)] == frames
+    assert reader.read() is None
 
 
 def test_the_driver_is_let_go_when_nothing_hangs(bench: Bench) -> None:

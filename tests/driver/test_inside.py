@@ -35,7 +35,7 @@ class Inside:
         self.clock.advance(1.0)
 
     def names(self) -> list[str]:
-        return [reading.name for reading in self.client.readings() if isinstance(reading, GpuInfo)]
+        return [info.name for info in self.client.parts()[GpuInfo]]
 
 
 def test_two_drivers_live_in_one_process() -> None:
@@ -61,13 +61,11 @@ def test_a_driver_that_goes_is_followed_by_a_fresh_host() -> None:
     rule = inside.library.faults.fail("*", 9)  # NVML_ERROR_DRIVER_NOT_LOADED
     for _ in range(6):
         inside.tick()
-    assert [down.reason for down in inside.client.readings() if isinstance(down, DriverDown)] == [
-        "not_loaded"
-    ]
+    assert [down.reason for down in inside.client.parts()[DriverDown]] == ["not_loaded"]
     inside.library.faults.clear(rule)
     for _ in range(8):
         inside.tick()
-    assert [up.gpus_visible for up in inside.client.readings() if isinstance(up, DriverUp)] == [2.0]
+    assert [up.gpus_visible for up in inside.client.parts()[DriverUp]] == [2.0]
     assert len(inside.hosts) > 1
 
 

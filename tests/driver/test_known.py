@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from clusterwatt.driver.frames import DeviceFrame
 from clusterwatt.driver.known import Known, remembered
-from clusterwatt.readings.gpu_measured import GpuUp
+from clusterwatt.readings.gpu import GpuMemory
 
 BOARD, OTHER, FIRST, SECOND = "GPU-1", "GPU-2", "MIG-1", "MIG-2"
 
 
 def frame(gpu: str, uuid: str, parent: str = "", reason: str = "") -> DeviceFrame:
-    readings = () if reason else (GpuUp(gpu=gpu, uuid=uuid, up=1.0),)
-    return DeviceFrame(gpu, uuid, reason, 1.0, None, readings, (), parent)  # type: ignore[arg-type]  # any reading will do
+    groups = () if reason else ((GpuMemory(gpu=gpu, uuid=uuid),),)
+    return DeviceFrame(gpu, uuid, reason, 1.0, None, groups, (), parent)
 
 
 def after(*frames: list[DeviceFrame]) -> dict[str, str]:

@@ -161,11 +161,11 @@ def until(client: DriverClient, reached: Callable[[], object]) -> None:
     while not reached():
         client.supervise()
         tick.wait(0.02)
-        assert time.monotonic() - began_s < DEADLINE_S, list(client.readings())
+        assert time.monotonic() - began_s < DEADLINE_S, client.parts()
 
 
 def of(client: DriverClient, kind: type[Reading]) -> list[Reading]:
-    return [reading for reading in client.readings() if isinstance(reading, kind)]
+    return list(client.parts().get(kind, ()))
 
 
 def up(client: DriverClient) -> bool:

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from clusterwatt.expose.node_exporter import render
-from clusterwatt.readings.base import Failure
-from clusterwatt.source import by_type
+from clusterwatt.readings.base import Failure, by_type
 from tests.differences import Differences
 from tests.e2e.page import Page
 from tests.e2e.servers import Server, agent, node_exporter, until

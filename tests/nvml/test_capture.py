@@ -27,7 +27,7 @@ from clusterwatt.nvml.bundle import Bundle, BundleError, Call, Manifest
 from clusterwatt.nvml.errors import Refused
 from clusterwatt.nvml.pseudonyms import Pseudonyms
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings.base import Reading
+from clusterwatt.readings.base import Reading, by_type
 from clusterwatt.readings.gpu import GpuProcess
 from clusterwatt.readings.gpu_measured import DriverInfo, DriverUp
 from clusterwatt.readings.snapshot import Snapshot
@@ -36,7 +36,6 @@ from clusterwatt.simulate.faults import Faults
 from clusterwatt.simulate.gpu import simulated_uuid
 from clusterwatt.simulate.nvml import SimulatedLibrary, uninstall
 from clusterwatt.simulate.work import SlicedNode
-from clusterwatt.source import by_type
 from tests.clocks import FakeClock
 
 SETTINGS = HostSettings(1.0, 30.0, 2.0, 5.0, Simulate())

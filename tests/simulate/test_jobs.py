@@ -13,7 +13,7 @@ from clusterwatt.config.model import Simulate
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.host import Host
 from clusterwatt.nvml.session import Session
-from clusterwatt.readings.base import Reading
+from clusterwatt.readings.base import ByType, Reading, by_type
 from clusterwatt.readings.gpu import GpuInfo, GpuProcess
 from clusterwatt.readings.gpu_measured import GpuUp
 from clusterwatt.readings.work import (
@@ -31,7 +31,6 @@ from clusterwatt.readings.work import (
 from clusterwatt.simulate.jobs import JOB_SECONDS, SimulatedJobs
 from clusterwatt.simulate.nvml import SimulatedLibrary, install
 from clusterwatt.simulate.work import SlicedNode, TrainingNode
-from clusterwatt.source import ByType, by_type
 from tests.clocks import FakeClock
 from tests.makers import maker
 

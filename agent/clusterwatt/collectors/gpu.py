@@ -30,8 +30,8 @@ from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.constants import ARCHITECTURES
 from clusterwatt.nvml.errors import DeviceTrouble, device_reason
 from clusterwatt.nvml.session import Device
-from clusterwatt.readings.base import Failure
-from clusterwatt.readings.gpu import GpuInfo, GpuIntegrals, HostReading
+from clusterwatt.readings.base import Failure, by_type
+from clusterwatt.readings.gpu import GpuInfo, GpuIntegrals, Group, HostReading
 from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp
 
 INFO = Table(
@@ -113,14 +113,14 @@ class Part:
         self._next_s = phase * every_s
         self._due_s = float("-inf")
         self._read_s = float("-inf")
-        self._kept: tuple[HostReading, ...] = ()
+        self._kept: tuple[Group, ...] = ()
 
-    def readings(self, now_s: float, tick_s: float) -> tuple[HostReading, ...]:
+    def groups(self, now_s: float, tick_s: float) -> tuple[Group, ...]:
         """Those of the last time, taken anew when it is time; none once they are three intervals old."""
         if now_s >= self._due_s - tick_s / 2:  # the tick nearest to the time
             self._due_s = now_s + self._next_s
             self._next_s = self._every_s
-            fresh = tuple(self._read())
+            fresh = tuple(by_type(self._read()).values())
             if fresh:
                 self._kept, self._read_s = fresh, now_s
         return self._kept if now_s - self._read_s <= STALE_INTERVALS * self._every_s else ()
@@ -205,7 +205,7 @@ class GpuReader:
             ),
         )
 
-    def read(self) -> tuple[list[HostReading], list[Failure]]:
+    def read(self) -> tuple[tuple[Group, ...], list[Failure]]:
         """Everything known of the GPU now, and the quantities that could not be read.
 
         Raises DeviceTrouble when the GPU does not answer, GenerationOver when the driver does not.
@@ -215,10 +215,10 @@ class GpuReader:
         if device.gpu != self._gpu:  # the driver counts its GPUs in another order than before
             self._gpu = device.gpu
             self.read_anew()
-        readings: list[HostReading] = []
+        groups: list[Group] = []
         for part in self._parts:
-            readings.extend(part.readings(now_s, self._every_s))
-        readings.extend(self._at_each_tick())
+            groups.extend(part.groups(now_s, self._every_s))
+        groups.extend(by_type(self._at_each_tick()).values())
         failures = device.take_failures()
         if device.answers == answers:
             device.lose_no_time()
@@ -226,7 +226,7 @@ class GpuReader:
             raise DeviceTrouble(
                 device_reason(device.last_refusal), "the GPU answers nothing that it is asked"
             )
-        return readings, failures
+        return tuple(groups), failures
 
     def read_anew(self) -> None:
         """Take everything anew at the next reading: the GPU is not what it was."""
@@ -238,7 +238,7 @@ class GpuReader:
         now_s = self._clock.monotonic_s()
         for part in self._parts:
             part.forget()
-            part.readings(now_s, self._every_s)
+            part.groups(now_s, self._every_s)
 
     def _at_each_tick(self) -> Iterator[HostReading]:
         device = self._device

@@ -25,7 +25,7 @@ from clusterwatt.nvml.constants import ECC_UNCORRECTED, ECC_VOLATILE, LOCATION_S
 from clusterwatt.nvml.errors import DeviceTrouble
 from clusterwatt.nvml.session import Device
 from clusterwatt.readings.base import Failure
-from clusterwatt.readings.gpu import GpuEccErrors, GpuInfo, GpuIntegrals, HostReading
+from clusterwatt.readings.gpu import GpuEccErrors, GpuInfo, GpuIntegrals, Group
 
 LOOK_EVERY_S = 10.0
 IN_NAMES = " MIG "  # "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
@@ -42,7 +42,7 @@ class InstancePass(NamedTuple):
     uuid: str
     gpu_instance: int | None
     making: int
-    readings: tuple[HostReading, ...] = ()
+    groups: tuple[Group, ...] = ()
     reason: str = ""
 
 
@@ -94,20 +94,19 @@ class Instance:
     def read(self) -> InstancePass:
         """Everything known of it now; trouble of an instance is its own, the board speaks for itself."""
         device, now_s = self.device, self._clock.monotonic_s()
-        readings: list[HostReading] = []
+        groups: list[Group] = []
         reason = ""
         try:
             for part in self._parts:
-                readings.extend(part.readings(now_s, self._every_s))
+                groups.extend(part.groups(now_s, self._every_s))
         except DeviceTrouble as trouble:
-            readings, reason = [], trouble.reason
+            groups, reason = [], trouble.reason
             device.failures.append(Failure(item=device.uuid, reason=reason, detail=str(trouble)))
         else:
-            readings.append(
-                GpuIntegrals(gpu=device.gpu, uuid=device.uuid, since_s=self._since_s, read_s=now_s)
-            )
+            integrals = GpuIntegrals(gpu=device.gpu, uuid=device.uuid, since_s=self._since_s, read_s=now_s)
+            groups.append((integrals,))
         gpu_instance = self.gpu_instance if self.alone else None
-        return InstancePass(device.gpu, device.uuid, gpu_instance, self.making, tuple(readings), reason)
+        return InstancePass(device.gpu, device.uuid, gpu_instance, self.making, tuple(groups), reason)
 
 
 class Instances:

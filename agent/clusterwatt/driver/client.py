@@ -1,7 +1,7 @@
 """The agent's end of the pipe to the driver host: starts it, listens to it, looks after it.
 
 The agent never waits for the host. A thread reads its frames; `supervise`, called at every tick, starts and
-replaces it; `readings` gives what is known now. A GPU once seen stays, with `GpuUp` 0 and the reason, also
+replaces it; `parts` gives what is known now. A GPU once seen stays, with `GpuUp` 0 and the reason, also
 while no host runs.
 """
 
@@ -17,19 +17,17 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-import msgspec
-
 from clusterwatt.clock import STALE_INTERVALS, Clock
 from clusterwatt.config.model import Driver
 from clusterwatt.driver.call_totals import CallTotals
-from clusterwatt.driver.frames import DeviceFrame, Frame, HostSettings, read_message, write_message
+from clusterwatt.driver.frames import DeviceFrame, Frame, FrameReader, HostSettings, write_message
 from clusterwatt.driver.gpm_agent import GpmState
 from clusterwatt.driver.known import Known, remembered
 from clusterwatt.driver.letting_go import LetGo
 from clusterwatt.driver.supervision import Order, Supervision
 from clusterwatt.readings.agent import CollectorState, DriverHost
-from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.readings.gpu import DriverXid
+from clusterwatt.readings.base import ByType, Failure, Reading, by_type, joined
+from clusterwatt.readings.gpu import DriverXid, Group
 from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp
 
 log = logging.getLogger("clusterwatt.driver")
@@ -79,7 +77,6 @@ class HostProcess:
         heard: Heard,
     ) -> None:
         self._heard = heard
-        self._decoder = msgspec.msgpack.Decoder(Frame)
         self._popen = subprocess.Popen(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=True
         )
@@ -121,13 +118,14 @@ class HostProcess:
     def _listen(self) -> None:
         assert self._popen.stdout is not None
         with self._popen.stdout as pipe:
+            frames = FrameReader(pipe)
             while True:
                 try:
-                    message = read_message(pipe)
-                    if message is None:
+                    frame = frames.read()
+                    if frame is None:
                         break
-                    self._heard(self, self._decoder.decode(message))
-                except (ValueError, msgspec.MsgspecError) as error:
+                    self._heard(self, frame)
+                except ValueError as error:
                     log.error("driver host sent what is no frame (%s); it will be replaced", error)
                     self._popen.terminate()
                     break
@@ -259,7 +257,7 @@ class DriverClient:
         """Let go of the driver for as long as this process runs: the flag could not be written."""
         self._let_go.for_good = True
 
-    def readings(self) -> Iterator[Reading]:
+    def parts(self) -> ByType:
         """Everything known now: state of driver and GPUs, and the readings that are not stale."""
         now_s = self._clock.monotonic_s()
         frame = self._fresh_frame(now_s)
@@ -267,28 +265,33 @@ class DriverClient:
         up = frame is not None and frame.driver.up
         boards = [device for device in devices.values() if not device.parent_uuid]
         visible = sum(1 for board in boards if not self._down_reason(board, now_s)) if up else 0
-        yield DriverUp(up=float(up), gpus_visible=float(visible), gpus_expected=float(self._gpus_expected))
+        expected = float(self._gpus_expected)
+        own: list[Reading] = [DriverUp(up=float(up), gpus_visible=float(visible), gpus_expected=expected)]
         if frame is not None and up:
-            yield DriverInfo(
-                driver=frame.driver.driver,
-                nvml=frame.driver.nvml,
-                cuda=frame.driver.cuda,
-                simulated=self._settings.simulate.label,
+            own.append(
+                DriverInfo(
+                    driver=frame.driver.driver,
+                    nvml=frame.driver.nvml,
+                    cuda=frame.driver.cuda,
+                    simulated=self._settings.simulate.label,
+                )
             )
         else:
-            yield DriverDown(reason=self._driver_down_reason(frame))
-        yield DriverHost(restarts=float(self.restarts))
-        yield from self._calls.readings
+            own.append(DriverDown(reason=self._driver_down_reason(frame)))
+        own.append(DriverHost(restarts=float(self.restarts)))
+        own.extend(self._calls.readings)
+        groups: list[Group] = []
         for uuid, (gpu, _) in self._known.items():
             device = devices.get(uuid)
             reason = self._absent_reason if device is None else self._down_reason(device, now_s)
-            yield GpuUp(gpu=gpu, uuid=uuid, up=0.0 if reason else 1.0)
+            own.append(GpuUp(gpu=gpu, uuid=uuid, up=0.0 if reason else 1.0))
             if reason:
-                yield GpuDown(gpu=gpu, uuid=uuid, reason=reason)
+                own.append(GpuDown(gpu=gpu, uuid=uuid, reason=reason))
             elif device is not None:
-                yield from device.readings
+                groups.extend(device.groups)
         if up and frame is not None and frame.gpm is not None:
-            yield from frame.gpm.readings
+            own.extend(frame.gpm.readings)
+        return {**by_type(own), **joined(groups)}
 
     def take_failures(self) -> list[Failure] | None:
         """Failures reported since the last call; None when no frame has come since."""
@@ -340,7 +343,7 @@ class DriverClient:
         self._supervision.heard(self._clock.monotonic_s())
         self._known = remembered(self._known, frame.devices)
         for device in frame.devices:
-            if device.readings and (self._last_good_s is None or device.read_s > self._last_good_s):
+            if device.groups and (self._last_good_s is None or device.read_s > self._last_good_s):
                 self._last_good_s = device.read_s
             self._failures.extend(device.failures)
             self._failures.extend(self._hanging(device.uuid, device.call_since_s, frame.sent_s))

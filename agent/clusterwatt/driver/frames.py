@@ -1,13 +1,16 @@
 """What the driver host and the agent say to each other: msgpack behind a four-byte length, on two pipes.
 
 The agent writes one `HostSettings` to the host's standard input and then nothing; the end of that pipe tells
-the host to leave. The host writes one `Frame` for each cadence to its standard output.
+the host to leave. The host writes one `Frame` for each cadence to its standard output. Most of what it knows
+of a GPU is read every 10 or 30 seconds and goes over the pipe only when it has changed.
 
 Times are CLOCK_MONOTONIC, which is the same in both processes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import chain
 from typing import IO
 
 import msgspec
@@ -15,10 +18,10 @@ import msgspec
 from clusterwatt.config.model import Simulate
 from clusterwatt.nvml.call_times import CallTime
 from clusterwatt.readings.base import Failure
-from clusterwatt.readings.gpu import DriverXid, GpuGpm, HostReading
+from clusterwatt.readings.gpu import DriverXid, GpuGpm, Group, HostReading
 
 LENGTH_BYTES = 4
-MAX_MESSAGE_BYTES = 16 << 20  # a frame of 8 GPUs is 20 kB; more is not a frame
+MAX_MESSAGE_BYTES = 16 << 20  # the first frame of 8 GPUs is 120 kB; more is not a frame
 
 
 class HostSettings(msgspec.Struct, frozen=True):
@@ -66,9 +69,14 @@ class DeviceFrame(msgspec.Struct, frozen=True, array_like=True):
     reason: str
     read_s: float
     call_since_s: float | None
-    readings: tuple[HostReading, ...]
+    groups: tuple[Group, ...]
     failures: tuple[Failure, ...]
     parent_uuid: str = ""
+
+    @property
+    def readings(self) -> tuple[HostReading, ...]:
+        """All of them, in their order."""
+        return tuple(chain.from_iterable(self.groups))
 
 
 class GpmFrame(msgspec.Struct, frozen=True, array_like=True):
@@ -129,3 +137,55 @@ def read_message(pipe: IO[bytes]) -> bytes | None:
         raise ValueError(f"a message of {length} bytes; at most {MAX_MESSAGE_BYTES} are allowed")
     body = pipe.read(length)
     return body if len(body) == length else None
+
+
+class FrameWriter:
+    """Writes frames; in place of a group that the last one had at the same place it leaves an empty one."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._before: Mapping[str, tuple[Group, ...]] = {}
+
+    def write(self, frame: Frame) -> None:
+        """Write one frame. Raises OSError when the other side has gone."""
+        devices = tuple(
+            msgspec.structs.replace(device, groups=_changed(device.groups, self._before.get(device.uuid, ())))
+            for device in frame.devices
+        )
+        write_message(self._pipe, msgspec.structs.replace(frame, devices=devices))
+        self._before = {device.uuid: device.groups for device in frame.devices}
+
+
+class FrameReader:
+    """Reads frames, and puts in again what the writer left out."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._decoder = msgspec.msgpack.Decoder(Frame)
+        self._before: Mapping[str, tuple[Group, ...]] = {}
+
+    def read(self) -> Frame | None:
+        """Wait for one frame; None at the end of the pipe. Raises ValueError when what comes is no frame."""
+        message = read_message(self._pipe)
+        if message is None:
+            return None
+        frame = self._decoder.decode(message)
+        devices = tuple(
+            msgspec.structs.replace(device, groups=_whole(device.groups, self._before.get(device.uuid, ())))
+            for device in frame.devices
+        )
+        self._before = {device.uuid: device.groups for device in devices}
+        return msgspec.structs.replace(frame, devices=devices)
+
+
+def _changed(groups: tuple[Group, ...], before: tuple[Group, ...]) -> tuple[Group, ...]:
+    return tuple(
+        () if place < len(before) and group == before[place] else group for place, group in enumerate(groups)
+    )
+
+
+def _whole(groups: tuple[Group, ...], before: tuple[Group, ...]) -> tuple[Group, ...]:
+    try:
+        return tuple(group or before[place] for place, group in enumerate(groups))
+    except IndexError:
+        raise ValueError("it leaves out what it has never said") from None

@@ -32,9 +32,9 @@ from clusterwatt.driver.frames import (
     DeviceFrame,
     DriverState,
     Frame,
+    FrameWriter,
     HostSettings,
     read_message,
-    write_message,
 )
 from clusterwatt.driver.gpm_host import GpmPart
 from clusterwatt.driver.holding import ReleaseFlag
@@ -45,7 +45,7 @@ from clusterwatt.nvml.errors import DeviceTrouble, DriverError, DriverUnavailabl
 from clusterwatt.nvml.gpm import Target
 from clusterwatt.nvml.session import Device, Enumeration, Session, Versions
 from clusterwatt.readings.base import Failure
-from clusterwatt.readings.gpu import HostReading
+from clusterwatt.readings.gpu import Group
 from clusterwatt.worker import Countdown, MakeWorker, Outcome, Runs, Worker
 
 log = logging.getLogger("clusterwatt.driver.host")
@@ -61,7 +61,7 @@ class Pass(msgspec.Struct, frozen=True):
     """How the newest pass over a GPU ended: its readings and their time, or the reason why there are none."""
 
     read_s: float = 0.0
-    readings: tuple[HostReading, ...] = ()
+    groups: tuple[Group, ...] = ()
     reason: str = ""
     instances: tuple[InstancePass, ...] = ()  # of MIG; as they were last while there is a reason
 
@@ -73,7 +73,7 @@ class Answer(msgspec.Struct, frozen=True):
     found: Enumeration | None = None
 
 
-GpuPass = tuple[list[HostReading], list[Failure], tuple[InstancePass, ...]]
+GpuPass = tuple[tuple[Group, ...], list[Failure], tuple[InstancePass, ...]]
 
 
 class Slot:
@@ -97,17 +97,17 @@ class Slot:
         """Read the GPU, then its instances; on the GPU's own thread. Raises as `GpuReader.read`."""
         if self.instances.look():
             self.reader.read_anew()
-        readings, failures = self.reader.read()
+        groups, failures = self.reader.read()
         instances = self.instances.read()
-        return readings, failures + self.instances.take_failures(), instances
+        return groups, failures + self.instances.take_failures(), instances
 
     def take(self, outcome: Outcome[GpuPass]) -> None:
         """Keep how a pass ended; runs on the GPU's own thread."""
         error = outcome.error
         if outcome.result is not None:
-            readings, failures, instances = outcome.result
+            groups, failures, instances = outcome.result
             self.failures.extend(failures)
-            self.newest = Pass(read_s=outcome.started_s, readings=tuple(readings), instances=instances)
+            self.newest = Pass(read_s=outcome.started_s, groups=groups, instances=instances)
         elif isinstance(error, GenerationOver):
             self.over = error.reason
         else:
@@ -119,7 +119,7 @@ class Slot:
     def trouble(self, reason: str, detail: str) -> None:
         """Note that the GPU gave nothing, and why."""
         self.failures.append(Failure(item=self.device.uuid, reason=reason, detail=detail))
-        self.newest = msgspec.structs.replace(self.newest, readings=(), reason=reason)
+        self.newest = msgspec.structs.replace(self.newest, groups=(), reason=reason)
 
     @property
     def well(self) -> bool:
@@ -148,7 +148,7 @@ class Slot:
             reason="released" if self.released else newest.reason,
             read_s=newest.read_s,
             call_since_s=self.worker.busy_since_s,
-            readings=() if self.released else newest.readings,
+            groups=() if self.released else newest.groups,
             failures=tuple(self.failures.popleft() for _ in range(len(self.failures))),
         )
         yield board
@@ -158,7 +158,7 @@ class Slot:
                 gpu=each.gpu,
                 uuid=each.uuid,
                 reason=board.reason or each.reason,
-                readings=() if board.reason else each.readings,
+                groups=() if board.reason else each.groups,
                 failures=(),
                 parent_uuid=board.uuid,
             )
@@ -393,10 +393,11 @@ def serve(host: Host, settings: HostSettings, out: IO[bytes], leave: threading.E
     The grid is that of the agent's ticks: whole multiples of the cadence on the common monotonic clock.
     """
     every_s = settings.every_seconds
+    frames = FrameWriter(out)
     while not leave.is_set():
         next_s = next_point_s(clock.monotonic_s(), every_s)
         frame = host.tick()
-        write_message(out, frame)
+        frames.write(frame)
         if frame.leaving:
             return
         leave.wait(max(0.0, next_s - clock.monotonic_s()))

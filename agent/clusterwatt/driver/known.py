@@ -22,6 +22,6 @@ class Known(NamedTuple):
 def remembered(known: Mapping[str, Known], devices: Iterable[DeviceFrame]) -> dict[str, Known]:
     """What is known after a frame."""
     said = {device.uuid: device for device in devices}
-    answering = {uuid for uuid, device in said.items() if device.readings}
+    answering = {uuid for uuid, device in said.items() if device.groups}
     kept = {uuid: one for uuid, one in known.items() if uuid in said or one.parent_uuid not in answering}
     return kept | {uuid: Known(device.gpu, device.parent_uuid) for uuid, device in said.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,6 +14,24 @@ class Reading(msgspec.Struct, frozen=True, array_like=True, tag=True, tag_field=
 
 
 R = TypeVar("R", bound=Reading)
+
+ByType = Mapping[type[Reading], tuple[Any, ...]]
+
+
+def by_type(readings: Iterable[Reading]) -> dict[type[Reading], tuple[Any, ...]]:
+    """Readings in their order, parted by type."""
+    parts: defaultdict[type[Reading], list[Reading]] = defaultdict(list)
+    for reading in readings:
+        parts[type(reading)].append(reading)
+    return {kind: tuple(part) for kind, part in parts.items()}
+
+
+def joined(groups: Iterable[Sequence[Reading]]) -> dict[type[Reading], tuple[Any, ...]]:
+    """The same of readings that come in groups of one type; none of them is empty."""
+    parts: defaultdict[type[Reading], list[Reading]] = defaultdict(list)
+    for group in groups:
+        parts[type(group[0])].extend(group)
+    return {kind: tuple(part) for kind, part in parts.items()}
 
 
 class Failure(Reading, frozen=True):

@@ -522,6 +522,7 @@ HostReading = (
     | GpuProcesses
     | GpuProcess
 )
+Group = tuple[HostReading, ...]  # of one type; never empty
 
 
 class DriverXid(Reading, frozen=True):
