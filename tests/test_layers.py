@@ -46,3 +46,14 @@ def test_imports_against_the_direction_are_noticed(tmp_path: Path) -> None:
     ended = lint_imports(tmp_path)
     assert ended.returncode != 0
     assert " 0 kept, 7 broken" in ended.stdout, ended.stdout
+
+
+def test_whoever_looks_for_a_module_finds_where_things_live() -> None:
+    said = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    places = said.partition("## Where things live")[2].partition("\n## ")[0]
+    modules = [
+        f"{path.name}/" if path.is_dir() else path.name
+        for path in (ROOT / "agent" / "clusterwatt").iterdir()
+        if (path.is_dir() or path.suffix == ".py") and not path.name.startswith("__")
+    ]
+    assert [name for name in modules if f"`{name}`" not in places] == []
