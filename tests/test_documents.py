@@ -1,4 +1,4 @@
-"""What documents say to type can be typed: each command exists, with its action and its options."""
+"""What documents name exists: commands with their options, metrics, settings, and where links lead."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from clusterwatt import cli
+from clusterwatt.config import schema
+from clusterwatt.inventory import CATALOG
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (
@@ -21,6 +23,10 @@ DOCUMENTS = (
 SPAN = re.compile(r"`(?:sudo )?clusterwatt ([^`]+)`")
 LINE = re.compile(r"^ *(?:\$ )?(?:sudo )?clusterwatt ([a-z-]+(?: .*)?)$", re.MULTILINE)
 FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+METRIC = re.compile(r"(?<![:\w])clusterwatt_[a-z0-9_]*[a-z0-9]\b(?!_)")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+SETTING = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?:: [^`]*)?`")
+NOT_SETTINGS = re.compile(r".*\.(md|py|yaml|sh|conf|json|key|prom|csv|service|example)")
 COMMENT = re.compile(r"\n *#? *")
 
 
@@ -47,7 +53,10 @@ def wrong(parser: argparse.ArgumentParser, words: list[str]) -> str:
     return next((option for option in said if option not in options), "")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+of_documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+@of_documents
 def test_every_command_in_a_document_exists(document: Path) -> None:
     found = [
         said for said in commands(document.read_text(encoding="utf-8")) if wrong(cli.parser(), said.split())
@@ -65,3 +74,25 @@ def test_a_command_that_does_not_exist_is_noticed() -> None:
     assert wrong(top, ["fly"]) == "fly"
     assert wrong(top, ["simulate", "flock"]) == "flock"
     assert wrong(top, ["report", "--from", "-30d", "--by", "user"]) == ""
+
+
+@of_documents
+def test_every_metric_in_a_document_is_one(document: Path) -> None:
+    names = {f"clusterwatt_{metric.name}" for metric in CATALOG}
+    samples = {f"{name}_{suffix}" for name in names for suffix in ("count", "sum", "bucket")}
+    assert set(METRIC.findall(document.read_text(encoding="utf-8"))) - names - samples == set()
+
+
+@of_documents
+def test_every_setting_in_a_document_is_one(document: Path) -> None:
+    known = {".".join(path) for path, _ in schema.paths(schema.root())}
+    sections = {path.partition(".")[0] for path in known}
+    named = SETTING.findall(document.read_text(encoding="utf-8"))
+    ours = {name for name in named if name.partition(".")[0] in sections and not NOT_SETTINGS.fullmatch(name)}
+    assert ours - known == set()
+
+
+@of_documents
+def test_every_link_in_a_document_leads_somewhere(document: Path) -> None:
+    links = LINK.findall(document.read_text(encoding="utf-8")) if document.suffix == ".md" else []
+    assert [link for link in links if not (document.parent / link).exists()] == []
