@@ -38,7 +38,7 @@ AREAS: Mapping[str, tuple[str, ...]] = {
         "unobserved_",
     ),
     "Training": ("training_",),
-    "GPUs": ("gpu_", "nvswitch_"),
+    "GPUs": ("gpu_", "nvswitch_", "imex_"),
     "Driver": ("driver_", "gpus_"),
     "Network": ("network_", "bond_"),
     "RDMA": ("rdma_",),

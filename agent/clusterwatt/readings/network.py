@@ -83,6 +83,12 @@ class RdmaPortInfo(Reading, frozen=True):
     firmware: str
 
 
+class Imex(Reading, frozen=True):
+    """1: the daemons of this node's IMEX domain all run and are connected."""
+
+    ready: float
+
+
 class RdmaError(Reading, frozen=True):
     """An error counter of a port, by the contract's name for it."""
 

@@ -133,6 +133,20 @@ class IpmiCollector(Collector, frozen=True):
     timeout_seconds: Seconds = 10.0
 
 
+class ImexCollector(Collector, frozen=True):
+    """Whether the IMEX domain of the node is complete, by running `command`; for racks of NVLink.
+
+    The daemons need IMEX_CMD_ENABLED=1 in /etc/nvidia-imex/config.cfg, which the agent must be able to read.
+    Written after NVIDIA's guide; it has not met a real IMEX.
+    `timeout_seconds`: the program is ended when it takes longer.
+    """
+
+    enabled: bool = False
+    every_seconds: Tick = 60.0
+    command: NotEmpty = "nvidia-imex-ctl"
+    timeout_seconds: Seconds = 15.0
+
+
 class TextfileCollector(Collector, frozen=True):
     """Metrics of other tools, from the files `*.prom` in a folder. They go out unchanged on our page.
 
@@ -173,6 +187,7 @@ class Collectors(Section, frozen=True):
     ethernet: EthernetCollector = EthernetCollector()
     ethtool: EthtoolCollector = EthtoolCollector()
     rdma: RdmaCollector = RdmaCollector()
+    imex: ImexCollector = ImexCollector()
     disk: DiskCollector = DiskCollector()
     filesystem: FilesystemCollector = FilesystemCollector()
     timesync: TimesyncCollector = TimesyncCollector()
