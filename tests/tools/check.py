@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 SOURCES = ("agent", "tests", "benchmarks", "dashboards")
 PROGRAMS = (
-    *("promtool", "prometheus", "amtool", "node_exporter"),
+    *("promtool", "prometheus", "amtool", "alertmanager", "node_exporter"),
     *("systemd-analyze", "victoria-metrics"),
 )
 PROGRAMS_FULL = (*PROGRAMS, "chromium", "ip", "slurmctld")
