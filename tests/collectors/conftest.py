@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.collectors.faulty import FaultyReads
+from tests.faulty import FaultyReads
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.storage import Disk, DiskInfo, MdArray
 from clusterwatt.sysfs import LISTING_SECONDS, Files
 from tests.clocks import FakeClock
+from tests.faulty import refuse_open
 from tests.machines import capture, machine, put
 
 
@@ -235,14 +235,7 @@ def test_a_sick_disk_keeps_its_statistics_and_its_neighbours(
     attach(tmp_path, "sdb")
     put(tmp_path, "/sys/block/sda/device/model", "sick\n")
     put(tmp_path, "/sys/block/sdb/device/model", "well\n")
-    real_open = os.open
-
-    def sick(path: str, flags: int) -> int:
-        if path.endswith("sda/device/model"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real_open(path, flags)
-
-    monkeypatch.setattr(os, "open", sick)
+    refuse_open(monkeypatch, "sda/device/model", errno.EIO)
     readings = collect(Files(tmp_path, FakeClock()))
     assert set(disks(readings)) == {"sda", "sdb"}
     assert infos(readings) == {"sda": ("", ""), "sdb": ("well", "")}
@@ -271,14 +264,7 @@ def test_an_array_that_cannot_be_read_costs_itself_only(
 ) -> None:
     put(tmp_path, "/sys/block/md0/md/degraded", "0\n")
     put(tmp_path, "/sys/block/md1/md/degraded", "1\n")
-    real_open = os.open
-
-    def sick(path: str, flags: int) -> int:
-        if "md0" in path:
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-        return real_open(path, flags)
-
-    monkeypatch.setattr(os, "open", sick)
+    refuse_open(monkeypatch, "md0")
     readings = list(md.arrays(Files(tmp_path, FakeClock())))
     assert arrays(readings) == {"md1": 1}
     assert [(r.item, r.reason) for r in readings if isinstance(r, Failure)] == [("md0", "permission")]

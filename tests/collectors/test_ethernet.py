@@ -15,7 +15,7 @@ from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.network import Bond, Network, NetworkInfo
 from clusterwatt.sysfs import LISTING_SECONDS, Files
 from tests.clocks import FakeClock
-from tests.collectors.faulty import FaultyReads
+from tests.faulty import FaultyReads
 from tests.machines import ROOTS, capture, put
 
 DEFAULT = Settings()

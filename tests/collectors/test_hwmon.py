@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.host import BoardPower, Temperature
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
+from tests.faulty import refuse_open
 from tests.machines import capture, machine, put
 
 
@@ -91,14 +91,7 @@ def test_a_sensor_that_does_not_answer_costs_itself_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, reasons: list[str]
 ) -> None:
     files = chip(tmp_path, name="x", temp1_input="40000", temp2_input="41000", power1_input="1000000")
-    real_open = os.open
-
-    def sick(path: str, flags: int) -> int:
-        if path.endswith("temp1_input"):
-            raise OSError(code, os.strerror(code))
-        return real_open(path, flags)
-
-    monkeypatch.setattr(os, "open", sick)
+    refuse_open(monkeypatch, "temp1_input", code)
     readings = collect(files)
     assert temperatures(readings) == {"x/hwmon0/temp2": 41.0}
     assert len(powers(readings)) == 1

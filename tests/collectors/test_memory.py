@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.host import Memory, MemoryErrors
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
+from tests.faulty import refuse_open
 from tests.machines import capture, machine, put
 
 
@@ -76,14 +76,7 @@ def test_a_controller_that_cannot_be_read_does_not_lower_the_sum(
     for controller in ("mc0", "mc1"):
         put(tmp_path, f"/sys/devices/system/edac/mc/{controller}/ce_count", "5\n")
         put(tmp_path, f"/sys/devices/system/edac/mc/{controller}/ue_count", "1\n")
-    real_open = os.open
-
-    def sick(path: str, flags: int) -> int:
-        if path.endswith("mc1/ce_count"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real_open(path, flags)
-
-    monkeypatch.setattr(os, "open", sick)
+    refuse_open(monkeypatch, "mc1/ce_count", errno.EIO)
     readings = collect(Files(tmp_path, FakeClock()))
     assert errors(readings) == {"uncorrected": 2}
     assert [(r.item, r.reason) for r in readings if isinstance(r, Failure)] == [("mc1", "io_error")]

@@ -11,6 +11,7 @@ import pytest
 from clusterwatt.collectors.mounts import Mount, mounts_of_host, on_top, parse
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
+from tests.faulty import refuse_open
 from tests.machines import capture, put
 
 
@@ -100,14 +101,7 @@ def test_our_own_view_below_a_root_is_stripped(tmp_path: Path) -> None:
 
 def test_a_hidden_first_process_leaves_our_own_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "/proc/self/mountinfo", "28 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
-    real_open = os.open
-
-    def hidden(path: str, flags: int) -> int:
-        if "/proc/1/" in path:
-            raise PermissionError(errno.EPERM, "hidepid")
-        return real_open(path, flags)
-
-    monkeypatch.setattr(os, "open", hidden)
+    refuse_open(monkeypatch, "/proc/1/", errno.EPERM)
     assert points(mounts_of_host(Files(tmp_path, FakeClock()))) == ["/"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.storage import NfsMount, NfsOperation
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
+from tests.faulty import refuse_open
 from tests.machines import capture, machine, put
 
 
@@ -132,14 +132,7 @@ def test_without_the_right_to_read_another_process_our_own_view_counts(
     mountinfo = f"1 0 8:1 / {tmp_path} rw - ext4 a rw\n2 1 0:60 / {tmp_path}/data rw - nfs4 nas:/a rw\n"
     files = table(tmp_path, block, mountinfo=mountinfo, process="self")
     put(tmp_path, "/proc/1/mountstats", "")
-    real_open = os.open
-
-    def refuse(path: str, flags: int) -> int:
-        if "/proc/1/" in path:
-            raise PermissionError(13, "Permission denied")
-        return real_open(path, flags)
-
-    monkeypatch.setattr(os, "open", refuse)
+    refuse_open(monkeypatch, "/proc/1/")
     assert set(mounts(collect(files))) == {"/data"}
 
 

@@ -15,6 +15,7 @@ from clusterwatt.readings.base import Failure
 from clusterwatt.readings.host import Pressure
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
+from tests.faulty import refuse_open
 from tests.machines import capture, machine
 
 
@@ -52,14 +53,7 @@ def test_pressure_that_is_switched_off_is_absent(monkeypatch: pytest.MonkeyPatch
 
 
 def test_one_unreadable_resource_costs_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    real_open = os.open
-
-    def sick(path: str, flags: int) -> int:
-        if path.endswith("memory"):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return real_open(path, flags)
-
-    monkeypatch.setattr(os, "open", sick)
+    refuse_open(monkeypatch, "pressure/memory")
     readings = list(PressureCollector(machine("cloud-vm")).collect())
     assert [(r.item, r.reason) for r in readings if isinstance(r, Failure)] == [("memory", "permission")]
     assert {r.resource for r in readings if isinstance(r, Pressure)} == {"cpu", "io", "irq"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.host import EnergyZone
 from clusterwatt.sysfs import Files
 from tests.clocks import FakeClock
+from tests.faulty import refuse_open
 from tests.machines import capture, machine, put
 
 RANGE = 262_143_328_850
@@ -92,14 +92,7 @@ def test_a_mirror_stays_one_while_its_counter_runs(tmp_path: Path) -> None:
 
 
 def test_counters_for_root_only_are_failures_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    real_open = os.open
-
-    def refuse(path: str, flags: int) -> int:
-        if path.endswith("energy_uj"):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return real_open(path, flags)
-
-    monkeypatch.setattr(os, "open", refuse)
+    refuse_open(monkeypatch, "energy_uj")
     for name in ("h100-ib", "roce-bond"):
         readings = collect(machine(name))
         assert zones(readings) == {}
@@ -107,14 +100,7 @@ def test_counters_for_root_only_are_failures_not_zero(monkeypatch: pytest.Monkey
 
 
 def test_one_counter_that_fails_costs_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    real_open = os.open
-
-    def sick(path: str, flags: int) -> int:
-        if path.endswith("intel-rapl:0:1/energy_uj"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real_open(path, flags)
-
-    monkeypatch.setattr(os, "open", sick)
+    refuse_open(monkeypatch, "intel-rapl:0:1/energy_uj", errno.EIO)
     readings = collect(machine("h100-ib"))
     assert set(zones(readings)) == {"package-0", "package-1", "package-1/dram"}
     assert [(r.item, r.reason) for r in readings if isinstance(r, Failure)] == [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from clusterwatt.source import Account
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.container import ContainerCollector, Inside, given
 from tests.clocks import FakeClock
+from tests.faulty import refuse_open
 from tests.workloads.trees import BOOT_S, Tree
 
 FIRST, SECOND = "c0ffee" + "0" * 58, "decade" + "1" * 58
@@ -207,14 +207,7 @@ def test_a_process_that_may_not_be_looked_at_costs_only_its_container(
 ) -> None:
     bench.container(DOCKER, 31007, GPU)
     bench.container(f"/docker/{SECOND}", 102, MIG)
-    opened = os.open
-
-    def refusing(path: str, *arguments: int, **named: int) -> int:
-        if path.endswith("/31007/environ"):
-            raise PermissionError(13, "Permission denied", path)
-        return opened(path, *arguments, **named)
-
-    monkeypatch.setattr(os, "open", refusing)
+    refuse_open(monkeypatch, "/31007/environ")
     found = bench.found()
     assert claims(found) == {(f"container/{SECOND[:12]}", MIG)}
     (failure,) = [reading for reading in found if isinstance(reading, Failure)]

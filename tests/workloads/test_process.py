@@ -16,6 +16,7 @@ from clusterwatt.source import Account
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.process import Listed, ProcessCollector, listed
 from tests.clocks import FakeClock
+from tests.faulty import refuse_open
 from tests.machines import put
 from tests.workloads.procfs import BOOT_S, Host
 
@@ -184,14 +185,7 @@ def test_a_process_that_may_not_be_read_does_not_take_the_others_down(
 ) -> None:
     bench.host.process(11, "/system.slice/slurmstepd.scope/job_211/step_0")
     bench.host.process(31007, "/system.slice/slurmstepd.scope/job_212/step_0")
-    opened = os.open
-
-    def refusing(path: str, *arguments: int, **named: int) -> int:
-        if path.endswith("/31007"):
-            raise PermissionError(13, "Permission denied", path)
-        return opened(path, *arguments, **named)
-
-    monkeypatch.setattr(os, "open", refusing)
+    refuse_open(monkeypatch, "/31007")
     found = bench.found(31007, 11)
     assert owners(found) == {11: "slurm/211"}
     (failure,) = failures(found)

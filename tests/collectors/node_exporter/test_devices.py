@@ -9,8 +9,8 @@ from clusterwatt.collectors import node_exporter
 from clusterwatt.collectors.node_exporter import disks, infiniband, mounts, network, sensors
 from clusterwatt.readings.base import Failure
 from clusterwatt.readings.node_exporter import NodeFamily
-from tests.collectors.faulty import FaultyReads
 from tests.collectors.node_exporter.families import failures, files_of, values
+from tests.faulty import FaultyReads
 from tests.machines import ROOTS, put
 
 

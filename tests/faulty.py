@@ -1,10 +1,24 @@
-"""Files that answer with an error number, which a plain file of a test's tree cannot."""
+"""Files that answer with an error number, which a plain file of a test's tree does not: root reads it all."""
 
 from __future__ import annotations
 
+import errno
 import os
+from typing import Any
 
 import pytest
+
+
+def refuse_open(monkeypatch: pytest.MonkeyPatch, part: str, number: int = errno.EACCES) -> None:
+    """Have the kernel refuse to open every file whose path has this part."""
+    real_open = os.open
+
+    def refuse(path: Any, *arguments: Any, **named: Any) -> int:
+        if part in os.fspath(path):
+            raise OSError(number, os.strerror(number), path)
+        return real_open(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
 
 
 class FaultyReads:
