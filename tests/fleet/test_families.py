@@ -19,8 +19,6 @@ NOT_THERE = {
     "gpu_c2c_transmit_bytes_total": "as above",
     "gpu_c2c_errors_total": "as above",
     "imex_ready": "no collector of the agent",
-    "scheduler_pending_jobs": "no collector of the agent",
-    "scheduler_pending_gpus": "no collector of the agent",
     "series_dropped_total": "no page of the fleet reaches its limit",
     "textfile_last_modified_timestamp_seconds": "no text files on simulated nodes",
     "textfile_errors_total": "as above",

@@ -31,6 +31,7 @@ from clusterwatt.simulate.cluster import Cluster, NodeWork
 from clusterwatt.simulate.market import Market
 from clusterwatt.simulate.node import Part, PartCollector, SimulatedNode
 from clusterwatt.simulate.nvml import SimulatedLibrary, another_binding, install
+from clusterwatt.simulate.queue import QUEUES, Queue
 from clusterwatt.simulate.runs import Log
 from clusterwatt.simulate.troubles import Troubles
 from clusterwatt.simulate.work import EPOCH_S
@@ -122,6 +123,9 @@ class FleetNode:
             Part("grid", 60.0, market.grid),
             Part("price", 1.0, market.price),
         ]
+        if number == 0:  # of a real cluster, too, one agent asks
+            queues = [Queue(name, settings.seed, settings.nodes * settings.gpus) for name in QUEUES]
+            parts += [Part(queue.name, 60.0, queue.readings) for queue in queues]
         if logs:
             parts.append(Part("training", 2.0, lambda now_s: _of_all(logs, now_s)))
         self.pipeline.use([self._source(part, clock, troubles) for part in parts], self.driver)

@@ -20,6 +20,7 @@ from clusterwatt.readings.base import Reading
 from clusterwatt.readings.work import Claim, Job, JobHostUse, JobMember, JobPod, ProcessOwner, Scheduler
 from clusterwatt.simulate.gpu import simulated_uuid
 from clusterwatt.simulate.partition import usual_tenants
+from clusterwatt.simulate.queue import QUEUES, Queue
 from clusterwatt.simulate.work import NOTHING, Tenant, TrainingNode, Work
 
 JOB_SECONDS = 7 * 86_400.0
@@ -109,6 +110,7 @@ class SimulatedJobs:
     ) -> None:
         self._seed = settings.seed
         self._clock = clock
+        self._queues = [Queue(scheduler, settings.seed, settings.gpus) for scheduler in QUEUES]
         work = work or TrainingNode(settings.gpus, settings.seed)
         self._leases: defaultdict[Role, list[Lease]] = defaultdict(list)
         for lease in leases(work, settings.gpus, settings.seed, mig or {}):
@@ -121,6 +123,8 @@ class SimulatedJobs:
         started_s = number * JOB_SECONDS
         for scheduler in dict.fromkeys(_scheduler(role) for role in self._leases):
             yield Scheduler(scheduler=scheduler)
+        for queue in self._queues:
+            yield from queue.readings(wall_s)
         for role, held in self._leases.items():
             job_id, owner = self._names(role, number)
             yield Job(
