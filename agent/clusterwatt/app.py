@@ -16,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from clusterwatt import descriptors, sdnotify, selfstats
+from clusterwatt import descriptors, sdnotify
 from clusterwatt.clock import Clock, SystemClock
+from clusterwatt.collectors.agent import build_info
 from clusterwatt.config.model import Config, Ledger, Training, node_name
 from clusterwatt.driver import holding
 from clusterwatt.driver.client import DriverClient
@@ -172,7 +173,7 @@ class Agent:
             self.recorder.add(snapshot)
 
     def _about(self) -> Iterator[Reading]:
-        yield selfstats.build_info()
+        yield build_info()
         yield ConfigReload(success=float(self._reloaded_well))
         yield from self.site.readings()
         node = self.config.node

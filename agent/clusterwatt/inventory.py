@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from clusterwatt import selfstats
 from clusterwatt.attribution import accounting, runs, xid_jobs
 from clusterwatt.catalog import Metric
 from clusterwatt.clock import Clock
 from clusterwatt.collectors import (
     Collector,
+    agent,
     cpu,
     disk,
     ethernet,
@@ -100,7 +100,7 @@ FEEDS: Metrics = (*grid.METRICS, *price.METRICS)
 # What the agent says of itself comes first: the limit of the page cuts at the end, and the counter of what
 # was cut must not be among that.
 CATALOG: Metrics = (
-    *selfstats.METRICS,
+    *agent.METRICS,
     *gpu.METRICS,
     *activity.METRICS,
     *suspect.METRICS,

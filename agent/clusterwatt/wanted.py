@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from clusterwatt import selfstats
 from clusterwatt.clock import Clock
 from clusterwatt.collectors import Collector, node_exporter
+from clusterwatt.collectors.agent import AgentCollector
 from clusterwatt.config.model import Collector as Settings
 from clusterwatt.config.model import Config, node_name
 from clusterwatt.feeds import price
@@ -87,7 +87,7 @@ def wanted(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
         yield Wanted("flight", Settings(), partial(FlightCollector, path, clock))
 
     def agent() -> Collector:
-        return selfstats.AgentCollector(known.driver_pid, NodePids(config.node.root))
+        return AgentCollector(known.driver_pid, NodePids(config.node.root))
 
     yield Wanted("agent", Settings(every_seconds=AGENT_EVERY_S), agent)
 

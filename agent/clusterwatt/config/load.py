@@ -24,7 +24,7 @@ from clusterwatt.config.model import Config
 from clusterwatt.config.problems import ConfigError, Problem, nearest, shown
 from clusterwatt.config.schema import ENVIRONMENT_PREFIX, SettingPath
 
-# No settings: the first names the file, the second what an image was built from (`selfstats.build_info`), the
+# No settings: the first names the file, the second what an image was built from (`collectors.agent`), the
 # third where training processes report to (`training.reporter`).
 OTHER_VARIABLES = frozenset({"CLUSTERWATT_CONFIG", "CLUSTERWATT_REVISION", "CLUSTERWATT_REPORT_TO"})
 # What Kubernetes and Docker put into the containers beside a service whose name begins with ours

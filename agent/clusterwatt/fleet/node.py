@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from clusterwatt import selfstats
 from clusterwatt.clock import Clock
+from clusterwatt.collectors.agent import build_info
 from clusterwatt.config.model import Config, Driver, Ledger, Limits, Meters, Simulate
 from clusterwatt.driver.client import DriverClient, Heard
 from clusterwatt.driver.frames import HostSettings
@@ -171,7 +171,7 @@ class FleetNode:
         self.site.publish(snapshot)
 
     def _about(self, config: Config, troubles: Troubles) -> Iterator[Reading]:
-        yield selfstats.build_info()
+        yield build_info()
         yield ConfigReload(success=1.0)
         yield from self.site.readings()
         cut = troubles.now("feed_capacity", self._clock.wall_s())
