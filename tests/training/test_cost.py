@@ -28,13 +28,13 @@ def protobuf_s(events: int) -> float:
     return time.process_time() - began_s
 
 
-def test_following_takes_little_more_than_decoding_alone_would() -> None:
+def test_following_takes_about_what_decoding_alone_would() -> None:
     """Files found, read, checked and decoded, readings made; protobuf takes 1.4 to 2 us for an event."""
     ratios = []
     for _ in range(3):  # the machine does other things too
         cost = training.measure(RUNS, TAGS, SECONDS)
         ratios.append(cost.cpu_s / protobuf_s(cost.events))
-    assert min(ratios) < 2.5
+    assert min(ratios) < 1.7
 
 
 def test_memory_does_not_grow_with_what_is_read() -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from clusterwatt.training.crc32c import ALL_ONES, MASK_DELTA, crc32c, masked
 
 HEADER = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
-CHECKSUM_AND_HEADER = struct.Struct("<IQI")
 HEADER_BYTES = HEADER.size
 FRAME_BYTES = HEADER_BYTES + CHECKSUM.size
 
@@ -25,7 +25,21 @@ MAX_MISFITS = 64  # in one stretch: headers that fit and data that does not; for
 MAX_LENGTH = 1 << 31  # no message of protobuf is longer: https://protobuf.dev/programming-guides/proto-limits
 
 SHORT = 4096
-SUMS_OF_LENGTHS: dict[int, int] = {}  # of short records: there are few different lengths
+
+
+class Shape(NamedTuple):
+    """What is the same in all records of a length.
+
+    `length_sum`: the masked checksum of the length. `unpack`: the data, their checksum, and the header of the
+    next record, from behind the header; `width`: bytes from there to behind the next header.
+    """
+
+    length_sum: int
+    unpack: Callable[[bytes, int], tuple[Any, ...]]
+    width: int
+
+
+SHAPES: dict[int, Shape] = {}  # of short records by length: there are few different lengths
 
 # A length under 4 GiB that is not 0. The regular expression passes over holes, which read as zeros, quickly.
 MAYBE_HEADER = re.compile(rb"(?s)(?=.{4}\0{4})(?!\0{8})")
@@ -83,31 +97,33 @@ def _in_a_row(data: bytes, at: int, records: list[bytes]) -> int:
     """Take the good records from a place on that have a header behind them; returns where that ends.
 
     Nothing here is new: it is `find` for records as they should be, which nearly all are. Its body runs for
-    each event, so a checksum is read with the header behind it, and `masked` is written out.
+    each event: one call unpacks a record with the header behind it, and `masked` is written out.
     """
-    last = len(data) - FRAME_BYTES
+    last = len(data)
     length, length_sum = HEADER.unpack_from(data, at)
-    while SUMS_OF_LENGTHS.get(length) == length_sum:
-        end = at + HEADER_BYTES + length
-        if end > last:
+    at += HEADER_BYTES
+    while length in SHAPES:
+        sum_of_length, unpack, width = SHAPES[length]
+        if sum_of_length != length_sum or at + width > last:
             break
-        record = data[at + HEADER_BYTES : end]
+        record, record_sum, length, length_sum = unpack(data, at)
         checksum = crc32c(record)
-        record_sum, length, length_sum = CHECKSUM_AND_HEADER.unpack_from(data, end)
         if ((checksum >> 15 | checksum << 17) + MASK_DELTA) & ALL_ONES != record_sum:
             break
         records.append(record)
-        at = end + CHECKSUM.size
-    return at
+        at += width
+    return at - HEADER_BYTES
 
 
 def _sum_of_length(length: int) -> int:
-    known = SUMS_OF_LENGTHS.get(length)
-    if known is None:
-        known = masked(length.to_bytes(8, "little"))
-        if length <= SHORT:
-            SUMS_OF_LENGTHS[length] = known
-    return known
+    known = SHAPES.get(length)
+    if known is not None:
+        return known.length_sum
+    length_sum = masked(length.to_bytes(8, "little"))
+    if length <= SHORT:
+        unpack = struct.Struct(f"<{length}sIQI").unpack_from
+        SHAPES[length] = Shape(length_sum, unpack, length + CHECKSUM.size + HEADER_BYTES)
+    return length_sum
 
 
 def _next_header(data: bytes, at: int) -> int:

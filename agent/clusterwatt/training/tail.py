@@ -74,7 +74,8 @@ class Tail:
         descriptor = os.open(self.path, FLAGS)
         try:
             while read < budget and self._offset < self.size:
-                data = os.pread(descriptor, CHUNK_BYTES, self._offset)
+                # Not more than there is: room for a whole chunk, for each file in each pass, takes time.
+                data = os.pread(descriptor, min(CHUNK_BYTES, self.size - self._offset), self._offset)
                 read += len(data)
                 at_end = self._offset + len(data) >= self.size
                 stretch = records.find(data, synced=self._synced, at_end=at_end)

@@ -73,25 +73,27 @@ class Events:
         """The scalars in some records that are asked for, in their order: tag, value, step and wall time."""
         found: list[tuple[str, float, int, float]] = []
         tags, wall_time, single = self._tags, DOUBLE.unpack_from, FLOAT.unpack_from
-        other: tuple[int, bytes] | None = None
-        # Most events have the step of the one before them. This runs for each event, so it is written out.
+        other = b""
+        # Most events have a step as long as that of the one before them, and most of these the same. This
+        # runs for each event, so it is written out.
         step, step_field, end = 0, NO_FIELD, 0
         for record in records:
-            if not record.startswith(step_field, STEP_AT):
+            tag = tags.get(record[end:-4], UNKNOWN)
+            if tag is not None and not record.startswith(step_field, STEP_AT):
                 step, end = _step(record)
                 step_field = record[STEP_AT:end] or NO_FIELD
-            tag = tags.get(record[end:-4], UNKNOWN)
-            if tag == UNKNOWN or record[0] != WALL_TIME_KEY:
+                tag = tags.get(record[end:-4], UNKNOWN)
+            if tag is None and record[0] == WALL_TIME_KEY:
+                other = record
+            elif tag and record[0] == WALL_TIME_KEY:
+                found.append((tag, single(record, len(record) - 4)[0], step, wall_time(record, 1)[0]))
+            else:
                 try:
                     found.extend(self._decoded(record))
                 except MalformedError:
                     self.malformed += 1
-            elif tag is None:
-                other = (step, record)
-            else:
-                found.append((tag, single(record, len(record) - 4)[0], step, wall_time(record, 1)[0]))
-        if other is not None:
-            self.other = Logged(other[0], DOUBLE.unpack_from(other[1], 1)[0])
+        if other:
+            self.other = Logged(_step(other)[0], wall_time(other, 1)[0])
         return found
 
     def _decoded(self, record: bytes) -> list[Scalar]:
