@@ -28,7 +28,7 @@ RESOURCES = Settings().resources
         ("nvidia0/vgpu2", "minor:0"),
         ("nvidia0/gi3", "nvidia0/gi3"),
         ("nvidia0/gi3/vgpu1", "nvidia0/gi3"),
-        (f"GPU-{U}-3", None),  # HAMi: which GPU it gives stands elsewhere
+        (f"GPU-{U}-3", None),  # HAMi: which GPU it gives stands in an annotation
         ("", None),
         ("gpu", None),
         ("GPU-", None),

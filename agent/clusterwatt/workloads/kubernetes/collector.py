@@ -18,7 +18,7 @@ from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.work import Claim, JobHostUse, JobMember, JobPod, NodeLabels, Scheduler
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.cgroups import Cgroups, WorkCgroup
-from clusterwatt.workloads.kubernetes import api, identity
+from clusterwatt.workloads.kubernetes import api, hami, identity
 from clusterwatt.workloads.kubernetes.cluster import Cluster
 from clusterwatt.workloads.kubernetes.devices import DRA_DRIVER, devices
 from clusterwatt.workloads.kubernetes.identity import Member
@@ -233,7 +233,7 @@ class KubernetesCollector:
 
     def _holdings(self, job_id: str, pod: Pod, holder: AssignedPod) -> Iterator[Reading]:
         """The pod's containers that hold devices, and each device once."""
-        devices = list(self._devices(holder))
+        devices = hami.resolved(list(self._devices(holder)), pod.hami)
         for container in dict.fromkeys(container for container, _, _ in devices):
             yield JobPod(job_id, pod.namespace, pod.name, container)
         for container, device in dict.fromkeys((container, device) for container, _, device in devices):

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from clusterwatt.workloads.kubernetes import objects
+from clusterwatt.workloads.kubernetes import hami, objects
 from clusterwatt.workloads.kubernetes.objects import OwnerReference
 
 CONFIG_HASH = "kubernetes.io/config.hash"
@@ -23,7 +23,10 @@ PodName = tuple[str, str]  # namespace and name
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """A pod. `uid`: the one that its cgroup shows; `marks`: labels and annotations; `over`: it has ended."""
+    """A pod. `uid`: the one that its cgroup shows; `marks`: labels and annotations; `over`: it has ended.
+
+    `hami`: UUIDs of the GPUs that HAMi has given to its containers.
+    """
 
     namespace: str
     name: str
@@ -32,6 +35,7 @@ class Pod(msgspec.Struct, frozen=True):
     controller: OwnerReference | None = None
     started_s: float | None = None
     over: bool = False
+    hami: hami.Given = ()
 
 
 def from_api(pod: objects.Pod, keys: Collection[str]) -> Pod:
@@ -45,6 +49,7 @@ def from_api(pod: objects.Pod, keys: Collection[str]) -> Pod:
         controller=controller(meta),
         started_s=_unix_time(pod.status.start_time),
         over=pod.status.phase in OVER,
+        hami=hami.given((meta.annotations or {}).get(hami.ANNOTATION, "")),
     )
 
 
