@@ -38,7 +38,7 @@ def test_imports_against_the_direction_are_noticed(tmp_path: Path) -> None:
         "pipeline.py": "import pynvml",
         "source.py": "import aiohttp\nimport h2",
         "app.py": "import yaml",
-        "work.py": "import sqlite3",
+        "bookkeeping.py": "import sqlite3",
         "config/model/section.py": "import clusterwatt.config.load",
     }.items():
         path = tmp_path / "agent" / "clusterwatt" / module

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from clusterwatt import descriptors, sdnotify
+from clusterwatt.bookkeeping import Bookkeeping
 from clusterwatt.clock import Clock, SystemClock
 from clusterwatt.collectors.agent import build_info
 from clusterwatt.config.model import Config, Ledger, Training, node_name
@@ -51,7 +52,6 @@ from clusterwatt.source import Account, Source
 from clusterwatt.training.intake import Intake
 from clusterwatt.training.reported import Mailbox
 from clusterwatt.wanted import Known, replays_flight, wanted
-from clusterwatt.work import Work
 
 log = logging.getLogger("clusterwatt")
 
@@ -91,9 +91,9 @@ class Agent:
         self.recorder = Recorder(config.recorder, node_name(), clock) if config.recorder.enabled else None
         self._own_folder: tempfile.TemporaryDirectory[str] | None = None
         keeper = self._keeper(config) if keeps_ledger else None
-        self._work = Work(config, clock, boot_id(config.node.root), keeper)
-        receive(self.site, config.training, self._known.mailbox, lambda: self._work.job_of, clock)
-        self.pipeline = Pipeline((), None, clock, self._publish, about_agent=self._about, work=self._work)
+        self._books = Bookkeeping(config, clock, boot_id(config.node.root), keeper)
+        receive(self.site, config.training, self._known.mailbox, lambda: self._books.job_of, clock)
+        self.pipeline = Pipeline((), None, clock, self._publish, about_agent=self._about, books=self._books)
         self.pipeline.on_event(EventLog(clock))
         if self.recorder is not None:
             self.pipeline.on_event(self.recorder.event)
@@ -117,7 +117,7 @@ class Agent:
         # Nothing is refused from here on.
         configure_log(config.log.level, config.log.format)
         self.site.use(rendered, dcgm)
-        self._work.use(config)
+        self._books.use(config)
         self._go_on_with(config, sources)
         self.config = config
 
@@ -144,7 +144,7 @@ class Agent:
 
     def stop(self) -> None:
         """Have the books written and let go of the driver."""
-        self._work.stop(STOP_WITHIN_S)
+        self._books.stop(STOP_WITHIN_S)
         if self.driver is not None:
             self.driver.stop(STOP_WITHIN_S)
         if self._own_folder is not None:

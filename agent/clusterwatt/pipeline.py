@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from clusterwatt.bookkeeping import Bookkeeping
 from clusterwatt.clock import Clock, next_point_s
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.measuring import Meters
@@ -20,7 +21,6 @@ from clusterwatt.readings.base import ByType, Reading, by_type
 from clusterwatt.readings.gpu_measured import HardwareEvent
 from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.source import Source
-from clusterwatt.work import Work
 from clusterwatt.worker import Countdown
 
 log = logging.getLogger("clusterwatt.pipeline")
@@ -48,7 +48,7 @@ class Pipeline:
         *,
         every_s: float = 1.0,
         about_agent: Callable[[], Iterable[Reading]] = tuple,
-        work: Work | None = None,
+        books: Bookkeeping | None = None,
     ) -> None:
         self._sources = sources
         self._driver = driver
@@ -57,7 +57,7 @@ class Pipeline:
         self._every_s = every_s
         self._about_agent = about_agent
         self._meters = Meters(clock)
-        self._work = work
+        self._books = books
         self._event_takers: list[Callable[[HardwareEvent], None]] = []
         self._number = 0
         self.last_tick_s: float | None = None
@@ -151,20 +151,20 @@ class Pipeline:
             for kind, found in fresh.items():  # several sources may have readings of one type
                 parts[kind] = parts.get(kind, ()) + found
             read_s.update(dict.fromkeys(fresh, source.read_s))
-        if self._work is not None:
-            self._meters.go_on_with(self._work.signals)
+        if self._books is not None:
+            self._meters.go_on_with(self._books.signals)
         if self._driver is not None:
             said = self._driver.parts()
-            held = None if self._work is None else self._work.held_uuids  # as of the last tick
+            held = None if self._books is None else self._books.held_uuids  # as of the last tick
             parts.update(self._meters.measure_gpus(said, self._driver, held))
-        other_ratio = 0.0 if self._work is None else self._work.other_ratio
+        other_ratio = 0.0 if self._books is None else self._books.other_ratio
         parts.update(by_type(self._meters.measure_node(parts, read_s, other_ratio)))
         parts.update(by_type(self._meters.measure_xids(parts, self._driver)))
         events = self._meters.take_events()
         self._tell_of(events)
         loose: list[Reading] = list(self._about_agent())
-        if self._work is not None:
-            loose.extend(self._measure_work(self._work, parts, events, now_s))
+        if self._books is not None:
+            loose.extend(self._booked(self._books, parts, events, now_s))
         for source in self._sources:
             loose.extend(source.state(now_s))
         if self._driver is not None:
@@ -177,14 +177,14 @@ class Pipeline:
             Snapshot(tick=self._number, wall_s=self._clock.wall_s(), monotonic_s=now_s, readings=parts)
         )
 
-    def _measure_work(
-        self, work: Work, parts: ByType, events: Sequence[HardwareEvent], now_s: float
+    def _booked(
+        self, books: Bookkeeping, parts: ByType, events: Sequence[HardwareEvent], now_s: float
     ) -> list[Reading]:
         sources = {
             source.name: source.answers(now_s) for source in self._sources if source.name in ALLOCATION
         }
         every_s = self._every_s if self._driver is None else self._driver.every_seconds
-        return work.measure(parts, sources, events, now_s=now_s, every_s=every_s)
+        return books.take(parts, sources, events, now_s=now_s, every_s=every_s)
 
     def _tell_of(self, events: Sequence[HardwareEvent]) -> None:
         for event in events:

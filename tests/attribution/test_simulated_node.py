@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from clusterwatt.bookkeeping import Bookkeeping
 from clusterwatt.config.model import Config
 from clusterwatt.pipeline import Pipeline
 from clusterwatt.readings.base import Failure, Reading
@@ -16,7 +17,6 @@ from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.readings.work import Claim, GpuAllocated, GpuState, Job, Scheduler
 from clusterwatt.simulate.nvml import uninstall
 from clusterwatt.source import Account, Source
-from clusterwatt.work import Work
 from tests.clocks import FakeClock
 from tests.nodes import PATIENT_S, DriverHere
 
@@ -42,8 +42,8 @@ def snapshots() -> Iterator[list[Snapshot]]:
     taken: list[Snapshot] = []
     driver = DriverHere("h100", clock, {0: LAYOUT})
     source = Source(Slurm(), 1.0, clock, Account("slurm", clock))
-    work = Work(Config(), clock, "boot", None)
-    pipeline = Pipeline((source,), driver, clock, taken.append, every_s=PATIENT_S, work=work)
+    books = Bookkeeping(Config(), clock, "boot", None)
+    pipeline = Pipeline((source,), driver, clock, taken.append, every_s=PATIENT_S, books=books)
 
     async def run() -> None:
         for _ in range(SECONDS):

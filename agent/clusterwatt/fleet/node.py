@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from clusterwatt.bookkeeping import Bookkeeping
 from clusterwatt.clock import Clock
 from clusterwatt.collectors.agent import build_info
 from clusterwatt.config.model import Config, Driver, Ledger, Limits, Meters, Simulate
@@ -36,7 +37,6 @@ from clusterwatt.simulate.runs import Log
 from clusterwatt.simulate.troubles import Troubles
 from clusterwatt.simulate.work import EPOCH_S
 from clusterwatt.source import Account, Source
-from clusterwatt.work import Work
 from clusterwatt.worker import AtOnce
 
 ALIVE_WITHIN_TICKS = 10
@@ -99,7 +99,7 @@ class FleetNode:
             host_settings, config.driver, clock, gpus_expected=settings.gpus, make_host=self._make_host
         )
         keeper = Keeper(config.ledger, clock, make_worker=AtOnce)
-        self._work = Work(config, clock, f"simulated-{number}-{machine.boot_s:.0f}", keeper)
+        self._books = Bookkeeping(config, clock, f"simulated-{number}-{machine.boot_s:.0f}", keeper)
         self.site = Site(
             Renderer(CATALOG, config.limits.profile, {}, config.limits.max_series),
             History(),
@@ -114,7 +114,7 @@ class FleetNode:
             self._publish,
             every_s=settings.every_s,
             about_agent=lambda: self._about(config, troubles),
-            work=self._work,
+            books=self._books,
         )
         market = Market(self.library.gpus[0].card.name, settings.nodes * settings.gpus, troubles)
         parts = [
@@ -145,7 +145,7 @@ class FleetNode:
 
     def stop(self) -> None:
         """Close the books."""
-        self._work.stop(STOP_WITHIN_S)
+        self._books.stop(STOP_WITHIN_S)
         self.driver.stop(STOP_WITHIN_S)
 
     @property

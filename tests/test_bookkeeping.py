@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from clusterwatt.attribution.entries import Baseline
+from clusterwatt.bookkeeping import RECOVER_WITHIN_S, Bookkeeping
 from clusterwatt.config.model import Config
 from clusterwatt.ledger.keeper import Keeper
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.work import LedgerState
-from clusterwatt.work import RECOVER_WITHIN_S, Work
 from tests.clocks import FakeClock
 
 
 class Node:
-    """Work on a clock of the test's, and how often something was booked."""
+    """Bookkeeping on a clock of the test's, and how often something was booked."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = FakeClock()
@@ -27,23 +27,23 @@ class Node:
         self.told = True
         settings = msgspec.structs.replace(Config().ledger, path=str(folder / "ledger.db"))
         self.keeper = Keeper(settings, self.clock)
-        self.work = Work(Config(), self.clock, "boot", self.keeper)
+        self.books = Bookkeeping(Config(), self.clock, "boot", self.keeper)
 
         def take(*_: Any, **__: Any) -> Iterator[Reading]:
             self.booked += 1
             return iter(())
 
-        monkeypatch.setattr(self.work._accounting, "take", take)
+        monkeypatch.setattr(self.books._accounting, "take", take)
 
     def tick(self) -> list[Reading]:
-        return self.work.measure({}, {}, (), now_s=self.clock.monotonic_s(), every_s=1.0)
+        return self.books.take({}, {}, (), now_s=self.clock.monotonic_s(), every_s=1.0)
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     made = Node(tmp_path, monkeypatch)
     yield made
-    made.work.stop(5.0)
+    made.books.stop(5.0)
 
 
 def test_a_ledger_that_opens_late_is_waited_for_and_says_how_it_fares(
@@ -71,12 +71,12 @@ def test_signals_that_the_ledger_keeps_are_told_until_books_begin(
         lambda: msgspec.structs.replace(told, baselines={"GPU-a": earlier}) if node.told else None,
     )
     node.told = False
-    assert node.work.signals == {}
+    assert node.books.signals == {}
     node.tick()
     node.told = True
-    assert node.work.signals == {"GPU-a": "utilization"}, "before the tick that books first"
+    assert node.books.signals == {"GPU-a": "utilization"}, "before the tick that books first"
     node.tick()
-    assert node.work.signals == {}
+    assert node.books.signals == {}
 
 
 def test_a_ledger_that_never_opens_is_not_waited_for_for_ever(

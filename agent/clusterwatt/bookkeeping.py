@@ -1,4 +1,4 @@
-"""Work in a tick: who holds which GPU, what is booked for it, and what the ledger has committed."""
+"""Bookkeeping in a tick: who holds which GPU, what is booked for it, and what the ledger has committed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clusterwatt.source import Account
 RECOVER_WITHIN_S = 10.0
 
 
-class Work:
+class Bookkeeping:
     """Holds attribution and its books. `keeper`: writes them; None: nothing lasts, and no job has totals."""
 
     def __init__(self, config: Config, clock: Clock, boot_id: str, keeper: Keeper | None) -> None:
@@ -59,7 +59,7 @@ class Work:
         """Job by the name of its members on this node."""
         return self._accounting.holding.job_of
 
-    def measure(
+    def take(
         self,
         parts: ByType,
         sources: Mapping[str, bool],
@@ -68,7 +68,7 @@ class Work:
         now_s: float,
         every_s: float,
     ) -> list[Reading]:
-        """Take a tick's readings, those of the meters among them, and say what work makes of them.
+        """Take a tick's readings, those of the meters among them, and say what the books make of them.
 
         `sources`: the sources of allocation that are switched on, and whether each has answered lately.
         `every_s`: how often GPUs are read.
