@@ -7,14 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 from clusterwatt.clock import Clock
 from clusterwatt.driver.client import DriverClient
-from clusterwatt.meters import peak, suspect
+from clusterwatt.meters import carried, peak, suspect
 from clusterwatt.meters.activity import ActivityMeter
 from clusterwatt.meters.deviation import DeviationMeter
 from clusterwatt.meters.energy import GpuMeter
-from clusterwatt.meters.engines import EnginesMeter
 from clusterwatt.meters.node import NodeMeter
 from clusterwatt.meters.suspect import SuspectMeter
-from clusterwatt.meters.throttle import ThrottleMeter
 from clusterwatt.meters.xid import XidMeter
 from clusterwatt.readings.base import ByType, Reading, by_type
 from clusterwatt.readings.gpu import (
@@ -41,8 +39,8 @@ class Meters:
 
     def __init__(self, clock: Clock) -> None:
         self._gpu = GpuMeter()
-        self._throttle = ThrottleMeter()
-        self._engines = EnginesMeter()
+        self._throttle = carried.throttle()
+        self._engines = carried.engines()
         self._deviation = DeviationMeter()
         self._activity = ActivityMeter()
         self._suspect = SuspectMeter()

@@ -26,7 +26,7 @@ from clusterwatt.driver.known import Known, remembered
 from clusterwatt.driver.letting_go import LetGo
 from clusterwatt.driver.supervision import Order, Supervision
 from clusterwatt.readings.agent import CollectorState, DriverHost
-from clusterwatt.readings.base import ByType, Failure, Reading, by_type, joined
+from clusterwatt.readings.base import ByType, Failure, Joiner, Reading, by_type
 from clusterwatt.readings.gpu import DriverXid, Group
 from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp
 
@@ -178,6 +178,7 @@ class DriverClient:
         self._arrived: collections.deque[Callable[[], None]] = collections.deque()
         self._let_go = LetGo(driver, clock, labels)
         self._calls = CallTotals()
+        self._joiner = Joiner()
 
     @property
     def every_seconds(self) -> float:
@@ -291,7 +292,7 @@ class DriverClient:
                 groups.extend(device.groups)
         if up and frame is not None and frame.gpm is not None:
             own.extend(frame.gpm.readings)
-        return {**by_type(own), **joined(groups)}
+        return {**by_type(own), **self._joiner.by_type(groups)}
 
     def take_failures(self) -> list[Failure] | None:
         """Failures reported since the last call; None when no frame has come since."""

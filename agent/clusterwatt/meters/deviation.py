@@ -6,7 +6,7 @@ off by some percent each (arXiv:2312.02741); what the two disagree by is told, n
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -88,12 +88,12 @@ class DeviationMeter:
     """Compares the two for each GPU, by UUID."""
 
     def __init__(self) -> None:
-        self._windows: dict[str, Window] = {}
+        self._windows: defaultdict[str, Window] = defaultdict(Window)
 
     def measure(self, integrals: Iterable[GpuIntegrals], *, every_s: float) -> Iterator[GpuEnergyDeviation]:
         """Take what the driver host says, yield how far the two are apart where that is known."""
         for now in integrals:
-            window = self._windows.setdefault(now.uuid, Window())
+            window = self._windows[now.uuid]
             window.add(now, LONGEST_GAP_INTERVALS * every_s * GRACE)
             ratio = window.ratio()
             if ratio is not None:

@@ -7,6 +7,7 @@ or a gap adds nothing that was not measured.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from clusterwatt.readings.base import Failure, Reading
@@ -81,7 +82,7 @@ class GpuMeter:
     """Turns the driver host's integrals into the agent's counters, by UUID."""
 
     def __init__(self) -> None:
-        self._accounts: dict[str, GpuAccount] = {}
+        self._accounts: defaultdict[str, GpuAccount] = defaultdict(GpuAccount)
         self._newest: dict[str, GpuIntegrals] = {}
 
     def measure(
@@ -90,7 +91,7 @@ class GpuMeter:
         """Take what the host says now, yield the counters; a `Failure` for each difference refused."""
         most_watts = {limit.uuid: limit.limit_watts for limit in limits if limit.limit in ("max", "enforced")}
         for now in integrals:
-            account = self._accounts.setdefault(now.uuid, GpuAccount())
+            account = self._accounts[now.uuid]
             if self._newest.get(now.uuid) != now:
                 self._newest[now.uuid] = now
                 refused = self._take(account, now, most_watts.get(now.uuid))

@@ -7,6 +7,7 @@ while utilisation is 0. Where neither is known nothing is said.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from clusterwatt.catalog import Table
@@ -100,7 +101,7 @@ class SuspectMeter:
     """Watches the utilisation of every GPU, by UUID."""
 
     def __init__(self) -> None:
-        self._watches: dict[str, Watch] = {}
+        self._watches: defaultdict[str, Watch] = defaultdict(Watch)
 
     def measure(
         self,
@@ -122,7 +123,7 @@ class SuspectMeter:
         known = processes or {}
         for now in gpus:
             uuid = now.uuid
-            watch = self._watches.setdefault(uuid, Watch())
+            watch = self._watches[uuid]
             watch.take(
                 now.read_s,
                 utilization_of.get(uuid),

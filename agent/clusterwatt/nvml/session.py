@@ -13,7 +13,6 @@ import ctypes
 import functools
 import inspect
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -111,11 +110,9 @@ class Session:
         self._library_roots = library_roots
         self.simulated = simulated
         self.simulated_label = "replay" if replayed else "true" if simulated else "false"
-        self.calls = 0
         self._clock = clock
         self._took = took
         self._slow_s = slow_s
-        self._lock = threading.Lock()
         self._devices: dict[str, Device] = {}
         self._versions = Versions("", "", "")
         self._initialized = False
@@ -219,8 +216,6 @@ class Session:
         return self._slow_s is not None and self.now_s() - since_s > self._slow_s
 
     def _timed(self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        with self._lock:  # "+= 1" is not atomic, and each GPU has its thread
-            self.calls += 1
         started_s = self._clock.monotonic_s() if self._clock else 0.0
         try:
             return function(*arguments)
