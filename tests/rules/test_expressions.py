@@ -12,17 +12,23 @@ from clusterwatt.rules.overrides import Change, Overrides
 from clusterwatt.rules.shipped import Rule, RuleFile
 from tests.rules.known import alerts
 
-IDLE = 'clusterwatt_gpu_state_seconds_total{state="idle"}'
+IDLE = "avg_over_time(gpu_job:clusterwatt_idle:ratio_rate5m"
 TOKENS = "clusterwatt_training_tokens_per_second"
 # Every number that a site may set, as the overview of the rules has them: what is written around it, and in
 # how many places. Space and comments are taken away.
 PLACES: dict[tuple[str, str, str], tuple[str, ...]] = {
-    ("GpuAllocatedIdle", "warning", "idle_ratio"): (")>{}and",),
-    ("GpuAllocatedIdle", "warning", "window"): (IDLE + "[{}]", "total[{}]))", '"batch"}}[{}])'),
+    ("GpuAllocatedIdle", "warning", "idle_ratio"): (">{}andgpu_job:",),
+    ("GpuAllocatedIdle", "warning", "window"): (
+        IDLE + '{{kind="batch"}}[{}])>',
+        'count_over_time(gpu_job:clusterwatt_idle:ratio_rate5m{{kind="batch"}}[{}])',
+    ),
     ("GpuAllocatedIdle", "warning", "guard"): (">={}and",),
     ("GpuAllocatedIdle", "warning", "age_seconds"): ("age:seconds>{}",),
-    ("GpuAllocatedIdleLong", "critical", "idle_ratio"): (")>{}and",),
-    ("GpuAllocatedIdleLong", "critical", "window"): (IDLE + "[{}]", "total[{}]))", '"service"}}[{}])'),
+    ("GpuAllocatedIdleLong", "critical", "idle_ratio"): (">{}andgpu_job:",),
+    ("GpuAllocatedIdleLong", "critical", "window"): (
+        IDLE + '{{kind!="service"}}[{}])>',
+        'count_over_time(gpu_job:clusterwatt_idle:ratio_rate5m{{kind!="service"}}[{}])',
+    ),
     ("GpuAllocatedIdleLong", "critical", "guard"): (">={}unless",),
     ("JobLowGpuUtilization", "warning", "activity_ratio"): ("<{}and",),
     ("JobLowGpuUtilization", "warning", "floor_ratio"): (">={}unless",),
@@ -32,12 +38,11 @@ PLACES: dict[tuple[str, str, str], tuple[str, ...]] = {
         'max_over_time(job:clusterwatt_activity_in_training:ratio_rate5m{{kind="batch"}}[{}])',
     ),
     ("JobLowGpuUtilization", "warning", "guard"): (">={}andmax",),
-    ("JobPartlyIdle", "warning", "idle_ratio"): (")>{}and",),
+    ("JobPartlyIdle", "warning", "idle_ratio"): (">{}andgpu_job:",),
     ("JobPartlyIdle", "warning", "window"): (
-        IDLE + "[{}]",
-        "total[{}]))",
-        '"batch"}}[{}])',
-        "avg_over_time(gpu_job:clusterwatt_idle:ratio_rate5m[{}])",
+        IDLE + '{{kind="batch"}}[{}])>',
+        'count_over_time(gpu_job:clusterwatt_idle:ratio_rate5m{{kind="batch"}}[{}])',
+        IDLE + "[{}])",
     ),
     ("JobPartlyIdle", "warning", "guard"): (">={})and",),
     ("JobPartlyIdle", "warning", "others_idle_ratio"): ("))<{}and",),
@@ -148,7 +153,11 @@ PLACES: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("ExporterDown", "warning", "memory"): ("node_maintenance[{}]",),
     ("ExporterVanished", "warning", "memory"): ("build_info[{}]", "node_maintenance[{}]"),
     ("MonitoringBlind", "critical", "down_ratio"): (">{}",),
-    ("CollectorStale", "warning", "age_seconds"): (">{}or",),
+    ("CollectorStale", "warning", "age_seconds"): (
+        'collector!~"gpu|gpm|grid|price"}}>{}unless',
+        'collector=~"gpu|gpm"}}>{}unless',
+    ),
+    ("CollectorStale", "warning", "released_age_seconds"): ('=~"gpu|gpm"}}>{}or',),
     ("CollectorStale", "warning", "feed_age_seconds"): ('=~"grid|price"}}>{}',),
     ("AttributionGap", "warning", "gpus"): ("vector(0))>{}",),
 }
@@ -156,12 +165,6 @@ PLACES: dict[tuple[str, str, str], tuple[str, ...]] = {
 
 def squeezed(text: str) -> str:
     return re.sub(r"\s+", "", expression.plain(text))
-
-
-def place(pattern: str, value: str) -> str:
-    if pattern.startswith(IDLE):  # its braces are the selector's
-        return IDLE + pattern.removeprefix(IDLE).format(value)
-    return pattern.format(value)
 
 
 def file_of(rule: Rule) -> RuleFile:
@@ -174,10 +177,7 @@ def test_the_table_has_every_number_of_every_rule() -> None:
 
 
 # Windows that keep a rule silent for as long as somebody's word holds, and delay none.
-WORDS = (
-    "max_over_time(clusterwatt_gpu_utilization_suspect[15m]) == 1",
-    "last_over_time(clusterwatt_node_maintenance[6h]) == 1",
-)
+WORDS = ("last_over_time(clusterwatt_node_maintenance[6h]) == 1",)
 TIMES = re.compile(r"\[(\d+[smhd])|offset (\d+[smhd])")
 
 
@@ -203,7 +203,7 @@ def test_an_override_reaches_its_place_and_no_other(name: str, severity: str, nu
     before = squeezed(rule.expression)
     after = squeezed(render.expression_of(rule, file_of(rule), changes))
     for pattern in PLACES[name, severity, number]:
-        old, now = place(pattern, default), place(pattern, new)
+        old, now = pattern.format(default), pattern.format(new)
         assert old in before, f"{old} not in {before}"
         assert now in after, f"{now} not in {after}"
         after = after.replace(now, old)

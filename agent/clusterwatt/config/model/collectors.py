@@ -118,7 +118,7 @@ class HwmonCollector(Collector, frozen=True):
 class NvmeCollector(Collector, frozen=True):
     """Health logs of NVMe disks; only root may ask for them."""
 
-    every_seconds: Tick = 300.0
+    every_seconds: Tick = 120.0
 
 
 class IpmiCollector(Collector, frozen=True):
