@@ -11,20 +11,21 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator[BinaryIO]:
     """A draft to write into, which takes the path's place when the block has ended well.
 
-    Raises OSError, and leaves no draft. The content is on the disk before it gets the name: after a loss of
-    power the old file is there or the new one. A draft's name does not end as that of the file does, so that
-    nobody who reads all `*.json` or `*.yaml` of a folder takes it for one of them.
+    Raises OSError, and leaves no draft. `sync`: the content is on the disk before it gets the name, so that
+    after a loss of power the old file is there or the new one. A draft's name does not end as that of the
+    file does, so that nobody who reads all `*.json` or `*.yaml` of a folder takes it for one of them.
     """
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)
             yield file
-            file.flush()
-            os.fsync(descriptor)
+            if sync:
+                file.flush()
+                os.fsync(descriptor)
         os.replace(draft, path)
     except BaseException:
         with contextlib.suppress(OSError):  # what went wrong before is what is to be told

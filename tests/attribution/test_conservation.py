@@ -66,7 +66,7 @@ class NodeLife(RuleBasedStateMachine):
         self.grams_per_kwh: float | None = 400.0
         self.price: ElectricityPrice | None = ElectricityPrice("example", "", "EUR", 0.2)
         self.gpu_price: GpuPrice | None = GpuPrice(NAME, "example", "EUR", 2.0)
-        self.cpu_joules = self.cpu_seconds = 0.0
+        self.cpu_seconds = 0.0
         self.uses: dict[str, float] = {}
         self.batches: list[Batch] = []  # committed
         self.pending: list[Batch] = []  # what a crash loses

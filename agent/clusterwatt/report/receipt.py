@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from clusterwatt import whole_file
 from clusterwatt.config.problems import escaped
 from clusterwatt.ledger.faults import LedgerError
 from clusterwatt.ledger.report import UsageRow, reader
@@ -61,12 +61,8 @@ def write(directory: Path, row: UsageRow, node: str = "") -> Path:
     """Write a receipt in one step, so that nobody reads half of one; returns where it is. Raises OSError."""
     directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     file = directory / file_name(row.key)
-    new = directory / f".{file.name}.new"
-    with open(
-        os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, MODE), "w", encoding="utf-8"
-    ) as out:
-        out.write(text(row, node))
-    os.replace(new, file)
+    with whole_file.replacing(file, mode=MODE, sync=False) as out:  # the ledger has it; many may end at once
+        out.write(text(row, node).encode())
     return file
 
 
