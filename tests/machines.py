@@ -24,7 +24,7 @@ def capture(path: str) -> Path:
     """A file or folder of captures that do not belong to this repository; skips the test without them."""
     found = CAPTURES / path
     if not found.exists():
-        pytest.skip(f"no captures at {CAPTURES}")
+        pytest.skip(f"this machine has no captures at {CAPTURES}")
     return found
 
 

@@ -12,11 +12,12 @@ import pytest
 from tests.simulate.captures import FOLDER, Capture, read
 from tests.simulate.conftest import Driver, code, field
 
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="no captures here")
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="this machine has no captures")
 
 CAPTURES = {
     "a100": "xml-hardware/qx-a100.xml",
     "b200": "xml-hardware/qx-b200.xml",
+    "gb200": "xml-hardware/qx-gb200.xml",
     "h100": "captures/nvidia-h100-80gb-hbm3/idle.q.txt",
     "h100 of r580": "xml-hardware/qx-h100.xml",
     "h200": "captures/nvidia-h200/idle.q.txt",

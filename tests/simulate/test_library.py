@@ -158,7 +158,7 @@ def test_module_numbers_and_process_names(driver: Callable[..., Driver]) -> None
     assert code(pynvml.nvmlSystemGetProcessName, 999999) == pynvml.NVML_ERROR_NOT_FOUND
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="no captures here")
+@pytest.mark.skipif(not CAPTURES.is_dir(), reason="this machine has no captures")
 def test_every_function_is_exported_by_a_real_library() -> None:
     """The symbols of a libnvidia-ml.so.1 of driver 590.48.01."""
     text = (CAPTURES / "nvidia-h100-80gb-hbm3/load.dmon.txt").read_text()

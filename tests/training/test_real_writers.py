@@ -119,7 +119,7 @@ def captures() -> Iterator[Path]:
 def test_files_of_other_people_are_read_as_tensorboard_reads_them() -> None:
     paths = list(captures())
     if not paths:
-        pytest.skip("the captured files are not here")
+        pytest.skip("this machine has no captured files")
     for path in paths:
         expected = theirs(path)
         assert expected
