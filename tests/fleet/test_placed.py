@@ -111,6 +111,21 @@ async def test_its_owner_its_steps_and_its_faults_are_on_the_pages(tmp_path: Pat
     await ticking.close()
 
 
+@looped
+async def test_a_gpu_that_a_job_holds_can_be_latched(tmp_path: Path) -> None:
+    played = Scenario(
+        jobs=(PlacedJob("run", "node-0001", ran="2h"),),
+        faults=(Fault("utilization_latched", at="5s", node="node-0001", gpu=3),),
+    )
+    ticking = Ticking(settings(1), tmp_path, played)
+    gpus = ticking.fleet.nodes[0].library.gpus
+    later_s = ticking.clock.wall_s() + 60.0
+    assert gpus[3].signals.busy.at(later_s) == 1.0
+    assert gpus[3].signals.sm.integral(later_s + 60.0) == gpus[3].signals.sm.integral(later_s)
+    assert gpus[2].signals.sm.integral(later_s + 60.0) > gpus[2].signals.sm.integral(later_s)
+    await ticking.close()
+
+
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [

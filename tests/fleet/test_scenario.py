@@ -25,8 +25,7 @@ from tests.machines import REPOSITORY
 
 RULES = REPOSITORY / "agent" / "clusterwatt" / "rules" / "shipped"
 GROUPS = [*(RULES / "loaded").glob("*.yaml"), *(RULES / "off").glob("*.yaml")]
-# Fires always; and what no simulated node can bring about.
-WITHOUT_FAULTS = {"Watchdog", "AttributionGap"}
+WITHOUT_FAULTS = {"Watchdog"}  # fires always
 
 
 def load(text: str) -> Scenario:

@@ -28,7 +28,7 @@ CHANGES: Mapping[str, Act] = {
     "straggler": acts.STRAGGLER,
     "silent_log": acts.TRAIN,
 }
-FOR_NOBODY: Mapping[str, Act] = {"works_for_nobody": acts.SPINNING, "utilization_latched": acts.LATCHED_FREE}
+ON_ONE_GPU: Mapping[str, Act] = {"works_for_nobody": acts.SPINNING, "utilization_latched": acts.LATCHED_FREE}
 EVERYWHERE = ("budget", "feed_capacity")
 ROW_BANKS = 2_560
 DRIVER_NOT_LOADED = 9  # NVML_ERROR_DRIVER_NOT_LOADED
@@ -129,10 +129,16 @@ class Play:
                     boards = _boards(lane, int(fault.amount or 0)) if "partly" in fault.fault else frozenset()
                     silent = fault.fault == "silent_log"
                     lane.changes += (Change(from_s, until_s, act, boards, silent),)
-        elif fault.fault in FOR_NOBODY and fault.gpu is not None:
+        elif fault.fault in ON_ONE_GPU and fault.gpu is not None:
+            act = ON_ONE_GPU[fault.fault]
             for node in fault.nodes(self._cluster.nodes):
-                changes = self._cluster.without_job.setdefault((node, fault.gpu), [])
-                changes.append(Change(from_s, until_s, FOR_NOBODY[fault.fault]))
+                place = (node, fault.gpu)
+                holder = self._cluster.lane(*place)
+                if holder is None:
+                    changes = self._cluster.without_job.setdefault(place, [])
+                    changes.append(Change(from_s, until_s, act))
+                else:
+                    holder.changes += (Change(from_s, until_s, act, frozenset((place,))),)
 
 
 def _boards(lane: Lane, count: int) -> frozenset[tuple[int, int]]:
