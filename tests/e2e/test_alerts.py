@@ -47,7 +47,7 @@ interval: 10s
 labels: {{team: ml-platform}}
 urls: {{runbooks: {alerting.RUNBOOKS}}}
 rules:
-  GpuAllocatedIdle: {{window: 20s, guard: 1, age_seconds: 1, for: 0m}}
+  GpuAllocatedIdle: {{window: 20s, guard: 1, idle_ratio: 0.2, age_seconds: 1, for: 0m}}
   GpuXidCritical: {{age_seconds: 3600}}
   GpuXidWarning: {{age_seconds: 3600}}
   GpuRecoveryActionRequired: {{for: 0m}}
