@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from clusterwatt.expose.history import History
+from clusterwatt.expose.live.node import as_json, node_view
 from clusterwatt.expose.render import Renderer
-from clusterwatt.expose.view import as_json, node_view
 from clusterwatt.inventory import CATALOG
 from clusterwatt.readings.gpu import GpuProcess
 from clusterwatt.simulate.gpu import ProcessEntry

@@ -27,13 +27,13 @@ from clusterwatt.expose.doorway import Doorway, listening_sockets
 from clusterwatt.expose.exchanges import STOP_WITHIN_S, Exchanges, plain
 from clusterwatt.expose.gate import Gate, GateLimits
 from clusterwatt.expose.history import History
+from clusterwatt.expose.live.node import as_json, node_view
 from clusterwatt.expose.negotiation import wants_gzip, wants_openmetrics
 from clusterwatt.expose.own_names import is_own, own_names
 from clusterwatt.expose.press import Edition, Press
 from clusterwatt.expose.render import OPENMETRICS_TYPE, TEXT_TYPE, Page, Renderer
 from clusterwatt.expose.training import PATH as REPORTS_PATH
 from clusterwatt.expose.training import Reception, ReportSocket
-from clusterwatt.expose.view import as_json, node_view
 from clusterwatt.expose.web_file import WebFile
 from clusterwatt.readings.agent import ConnectionsRefused, SeriesCount, SeriesDropped
 from clusterwatt.readings.base import Reading

@@ -22,5 +22,9 @@ class Snapshot(msgspec.Struct, frozen=True):
         """All readings of one type, in the order in which their source gave them; empty when none."""
         return self.readings.get(kind, ())
 
+    def one(self, kind: type[R]) -> R | None:
+        """The reading of a type of which a node has one; None when there is none."""
+        return next(iter(self.of(kind)), None)
+
 
 EMPTY = Snapshot(tick=0, wall_s=0.0, monotonic_s=0.0, readings={})

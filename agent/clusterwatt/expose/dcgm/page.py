@@ -82,7 +82,7 @@ class DcgmPage:
         """
         infos = {info.uuid: info for info in snapshot.of(GpuInfo)}
         boards = {board.uuid: board for board in snapshot.of(GpuBoard)}
-        driver = next(iter(snapshot.of(DriverInfo)), None)
+        driver = snapshot.one(DriverInfo)
         devices = {}
         for uuid, info in infos.items():
             whole = infos.get(info.parent_uuid, info)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from clusterwatt.expose.view_work import runs
+from clusterwatt.expose.live.work import runs
 from clusterwatt.readings.training import (
     TrainingEfficiency,
     TrainingMfuMissing,

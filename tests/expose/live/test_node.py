@@ -4,7 +4,7 @@ import json
 import os
 
 from clusterwatt.expose.history import History
-from clusterwatt.expose.view import NodeView, as_json, node_view
+from clusterwatt.expose.live.node import NodeView, as_json, node_view
 from clusterwatt.readings.agent import BuildInfo, CollectorErrors, CollectorState
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu import (
