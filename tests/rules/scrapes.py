@@ -13,7 +13,9 @@ RUN = re.compile(
     rf"(?P<start>-?{NUMBER})(?P<step>[+-]{NUMBER})?x(?P<count>\d+)|(?P<gap>_)(?:x(?P<gaps>\d+))?"
 )
 # What the agent itself adds up from its start.
-OF_THE_AGENT = re.compile(r"clusterwatt_gpu_(activity|busy|state|energy|throttle)_\w+_total\b")
+OF_THE_AGENT = re.compile(
+    r"clusterwatt_(gpu_(activity|busy|state|energy|throttle)_\w+|training_nonfinite)_total\b"
+)
 
 
 def resampled(scenario: Scenario, every_s: int) -> Scenario:

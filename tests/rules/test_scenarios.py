@@ -1,4 +1,7 @@
-"""What each rule does in its scenarios, played by promtool; also at other scrape intervals and over gaps."""
+"""What each rule does in its scenarios, played by promtool; also at other scrape intervals and over gaps.
+
+A restart of Prometheus is in tests/e2e/test_pending_alerts.py, two replicas are in tests/e2e/test_alerts.py.
+"""
 
 from __future__ import annotations
 
@@ -130,16 +133,23 @@ def test_rules_hold_over_a_missed_scrape(missed: int, promtool: Path) -> None:
     assert played(promtool, [scrapes.without(named(name), missed, 30) for name in SHARPEST]) == []
 
 
+RESTARTED = (
+    "idle from the start",
+    "one minute of work in the hour is enough",
+    "hang",
+    "busy and drawing power",
+    "NaN",
+    "hardware heat, a quarter of the time",
+    "one minute of heat",
+    "work without allocation",
+)
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        "idle from the start",
-        "one minute of work in the hour is enough",
-        "hang",
-        "busy and drawing power",
-        "hardware heat, a quarter of the time",
-        "one minute of heat",
-        "work without allocation",
+        *RESTARTED,
+        *(pytest.param(name, marks=pytest.mark.full) for name in SHARPEST if name not in RESTARTED),
     ],
 )
 def test_rules_hold_over_a_restart_of_the_agent(name: str, promtool: Path) -> None:
