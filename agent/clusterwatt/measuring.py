@@ -28,7 +28,7 @@ from clusterwatt.readings.gpu import (
     GpuThrottle,
     GpuUse,
 )
-from clusterwatt.readings.gpu_measured import GpuEnergy, HardwareEvent
+from clusterwatt.readings.gpu_measured import GpuDown, GpuEnergy, HardwareEvent
 from clusterwatt.readings.host import BoardPower, EnergyZone
 from clusterwatt.readings.kernel_log import KernelLog, KernelSxid, KernelXid
 from clusterwatt.source import Account
@@ -86,6 +86,7 @@ class Meters:
             (read_s.get(EnergyZone, 0.0), parts.get(EnergyZone, ())),
             (read_s.get(BoardPower, 0.0), parts.get(BoardPower, ())),
             gpu_read_s={each.uuid: each.read_s for each in parts.get(GpuIntegrals, ())},
+            gone={down.uuid for down in parts.get(GpuDown, ()) if down.reason == "lost"},
             other_ratio=other_ratio,
         )
         return self._node_account.without_failures(measured)

@@ -7,7 +7,7 @@ from clusterwatt.driver.client import DriverClient, Heard
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.inside import HostInside
 from clusterwatt.readings.gpu import GpuInfo
-from clusterwatt.readings.gpu_measured import DriverDown, DriverUp
+from clusterwatt.readings.gpu_measured import DriverDown, DriverUp, GpuDown
 from clusterwatt.simulate.nvml import SimulatedLibrary, another_binding, install
 from tests.clocks import FakeClock
 
@@ -33,6 +33,9 @@ class Inside:
         if self.hosts:
             self.hosts[-1].tick()
         self.clock.advance(1.0)
+
+    def reasons(self) -> list[GpuDown]:
+        return list(self.client.parts().get(GpuDown, ()))
 
     def names(self) -> list[str]:
         return [info.name for info in self.client.parts()[GpuInfo]]
@@ -67,6 +70,17 @@ def test_a_driver_that_goes_is_followed_by_a_fresh_host() -> None:
         inside.tick()
     assert [up.gpus_visible for up in inside.client.parts()[DriverUp]] == [2.0]
     assert len(inside.hosts) > 1
+
+
+def test_a_gpu_that_a_fresh_host_does_not_find_is_lost() -> None:
+    inside = Inside(FakeClock(), "h100", 1)
+    inside.tick()
+    inside.hosts[0].kill()
+    inside.library.faults.vanished.add(1)
+    for _ in range(8):
+        inside.tick()
+    assert len(inside.hosts) == 2
+    assert inside.reasons() == [GpuDown("1", inside.library.gpus[1].uuid, "lost")]
 
 
 def test_it_ends_when_it_is_asked_to() -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from clusterwatt.fleet.scenario import Fault, Scenario
 from clusterwatt.readings.gpu_measured import GpuEnergy
+from clusterwatt.readings.host import NodeEnergy
 from clusterwatt.readings.network import RdmaPort
 from clusterwatt.readings.storage import NfsMount
 from clusterwatt.readings.training import TrainingProgress
@@ -137,3 +139,20 @@ async def test_a_node_has_one_thread_which_makes_its_pages(tmp_path: Path) -> No
     assert threading.active_count() - before <= 5 + 1
     assert [node.gpus_visible for node in ticking.fleet.nodes] == [8] * 5
     await ticking.close()
+
+
+@looped
+async def test_g05_the_rest_of_a_node_goes_on_when_a_gpu_is_lost(tmp_path: Path) -> None:
+    lost = Scenario(faults=(Fault("gpu_lost", "100s", node="node-0001", gpu=1),))
+    ticking = Ticking(settings(1, gpus=2), tmp_path, lost)
+    node = ticking.fleet.nodes[0]
+
+    def rest() -> list[float]:
+        return [e.energy_joules for e in node.snapshot.of(NodeEnergy) if e.component == "other"]
+
+    await ticking.tick(220)  # the BMC is read each half minute
+    (before,) = rest()
+    await ticking.tick(90)
+    (after,) = rest()
+    await ticking.close()
+    assert after > before > 0

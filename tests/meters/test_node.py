@@ -40,6 +40,7 @@ class Bench:
         gpu_watts: float | None = None,
         range_joules: float | None = RANGE_J,
         platform_s: float | None = None,
+        gone: bool = False,
     ) -> Bench:
         zones = [
             EnergyZone(zone, component, joules, range_joules)
@@ -56,6 +57,7 @@ class Bench:
             (read_s, zones),
             (read_s if platform_s is None else platform_s, board),
             gpu_read_s={"GPU-a": read_s},
+            gone={"GPU-a"} if gone else (),
         ):
             if isinstance(reading, NodeEnergy):
                 self.joules[reading.component] = reading.energy_joules
@@ -137,8 +139,12 @@ def run(
     rest: Callable[[int], float] = lambda _: 200.0,
     load: Callable[[int], float] = lambda _: 600.0,
     driver: Callable[[int], bool] = lambda _: True,
+    gone: Callable[[int], bool] = lambda _: False,
 ) -> None:
-    """A GPU that draws `load`, a CPU that draws 100 W, and a whole with `rest` more, read each `every_s`."""
+    """A GPU that draws `load`, a CPU that draws 100 W, and a whole with `rest` more, read each `every_s`.
+
+    `driver`: it answers for the GPU. `gone`: it says that there is none.
+    """
     gpu_joules, platform, platform_s = 1_000.0, 0.0, 0
     for second in range(seconds + 1):
         gpu_joules += load(second)
@@ -149,7 +155,8 @@ def run(
             package=100.0 * second,
             platform=platform,
             platform_s=float(platform_s),
-            gpu_joules=gpu_joules if driver(second) else None,
+            gpu_joules=gpu_joules if driver(second) and not gone(second) else None,
+            gone=gone(second),
         )
 
 
@@ -196,6 +203,98 @@ def test_a_gpu_that_does_not_answer_is_no_part_of_the_rest() -> None:
     run(bench, 100, driver=lambda second: second < 50)
     assert "other" not in bench.watts
     assert bench.joules["other"] <= 200.0 * 50, "as it stood when it was last shown"
+
+
+@pytest.mark.parametrize("every_s", [1, 30])
+def test_g05_a_gpu_that_is_gone_leaves_the_balance_of_the_others(every_s: int) -> None:
+    """What is left in the node is measured: the rest goes on without a restart."""
+    bench = Bench()
+    run(
+        bench,
+        3_600,
+        every_s=every_s,
+        load=lambda second: 600.0 if second < 1_000 else 0.0,
+        driver=lambda second: second < 1_000,
+        gone=lambda second: second >= 1_040,  # for a while nobody knows what has become of it
+    )
+    assert bench.watts["other"] == pytest.approx(200.0)
+    measured_s = 3_600 - 40
+    assert measured_s - 30 - 5 * every_s <= bench.joules["other"] / 200.0 <= measured_s
+
+
+@pytest.mark.parametrize("every_s", [1, 30])
+def test_what_a_gpu_drew_while_it_was_gone_counts_once(every_s: int) -> None:
+    """Its counter tells when it is back; until then the balance had it in the rest."""
+    bench = Bench()
+    run(
+        bench,
+        7_200,
+        every_s=every_s,
+        load=lambda second: 60.0 if 1_000 <= second < 2_000 else 600.0,
+        gone=lambda second: 1_000 <= second < 2_000,
+    )
+    parts = bench.joules["gpu"] - 1_000.0 - 600.0 + bench.joules["cpu"] + bench.joules["other"]
+    assert parts <= bench.joules["platform"] * (1 + 1e-9)
+    assert bench.joules["other"] == pytest.approx(7_200 * 200.0, rel=0.05)
+
+
+def test_a_gpu_that_is_back_owes_no_more_than_the_rest_has_had() -> None:
+    bench = Bench()
+    run(
+        bench,
+        3_600,
+        load=lambda second: 300.0 if 1_000 <= second < 2_000 else 600.0,
+        driver=lambda second: not 1_000 <= second < 1_990,  # hangs, and is gone for its last seconds only
+        gone=lambda second: 1_990 <= second < 2_000,
+    )
+    assert bench.joules["other"] >= 200.0 * (3_600 - 1_000 - 40)
+
+
+def test_a_gpu_that_goes_between_two_readings_of_the_bmc_does_not_fall_to_the_rest() -> None:
+    """The mean of half a minute has it in it still."""
+    bench = Bench()
+    for second in range(121):
+        there = second < 59
+        bench.feed(
+            float(second),
+            platform=1_000.0 if second < 90 else 300.0,
+            platform_s=float(second // 30 * 30),
+            gpu_joules=700.0 * second if there else None,
+            gone=not there,
+        )
+    assert bench.joules["other"] <= 60 * 300.0
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["there", "there", "silent", "gone"]),
+            st.integers(1, 60),
+            st.sampled_from([0.0, 60.0, 700.0]),
+        ),
+        max_size=8,
+    ),
+    st.sampled_from([1, 30]),
+)
+def test_however_a_gpu_comes_and_goes_the_parts_are_not_more_than_the_whole(
+    stretches: list[tuple[str, int, float]], every_s: int
+) -> None:
+    states = [(state, watts) for state, seconds, watts in stretches for _ in range(seconds)]
+    at_the_end = [("there", 60.0)] * (5 * len(states) + 50 * every_s)  # what is owed is paid by then
+    states = [*([("there", 700.0)] * 100), *states, *at_the_end]
+    bench = Bench()
+    run(
+        bench,
+        len(states) - 1,
+        every_s=every_s,
+        load=lambda second: states[second][1],
+        driver=lambda second: states[second][0] == "there",
+        gone=lambda second: states[second][0] == "gone",
+    )
+    parts = bench.joules["gpu"] - 1_000.0 - states[0][1] + bench.joules["cpu"] + bench.joules["other"]
+    slack = 800.0 * 2 * every_s * (2 * len(stretches) + 2)  # loads change between two readings of the whole
+    assert parts <= bench.joules["platform"] + slack
 
 
 def test_a_counter_that_is_read_faster_than_it_is_renewed_leaves_no_holes() -> None:

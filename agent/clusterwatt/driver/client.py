@@ -266,6 +266,7 @@ class DriverClient:
         up = frame is not None and frame.driver.up
         boards = [device for device in devices.values() if not device.parent_uuid]
         visible = sum(1 for board in boards if not self._down_reason(board, now_s)) if up else 0
+        all_found = up and frame is not None and len(boards) >= frame.gpus_visible
         expected = float(self._gpus_expected)
         own: list[Reading] = [DriverUp(up=float(up), gpus_visible=float(visible), gpus_expected=expected)]
         if frame is not None and up:
@@ -284,7 +285,10 @@ class DriverClient:
         groups: list[Group] = []
         for uuid, (gpu, _) in self._known.items():
             device = devices.get(uuid)
-            reason = self._absent_reason if device is None else self._down_reason(device, now_s)
+            if device is not None:
+                reason = self._down_reason(device, now_s)
+            else:  # a host that began without it; where it has found all that there are, it is not there
+                reason = "lost" if all_found else self._absent_reason
             own.append(GpuUp(gpu=gpu, uuid=uuid, up=0.0 if reason else 1.0))
             if reason:
                 own.append(GpuDown(gpu=gpu, uuid=uuid, reason=reason))

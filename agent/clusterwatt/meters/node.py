@@ -1,8 +1,9 @@
 """Joules and watts of the node by component: gpu, cpu, dram, platform, other.
 
 `platform` is the whole node as its own meter states it (a BMC, through ACPI) and is never added to the
-parts; `other` is what it states beyond them, and without such a meter a configured share of the parts. Each
-series says its method: a counter that was read, power integrated over time, or an estimate of the others.
+parts; `other` is what it states beyond those that are there (docs/ATTRIBUTION.md), and without such a meter a
+configured share of the parts. Each series says its method: a counter that was read, power integrated over
+time, or an estimate of the others.
 """
 
 from __future__ import annotations
@@ -148,6 +149,10 @@ class Rest:
         self.watts: float | None = None  # None: not every part was measured
         self._debt_joules = 0.0
 
+    def owe(self, joules: float) -> None:
+        """Take back what turns out to be in a part: it is missing from what comes."""
+        self._debt_joules += joules
+
     def add(self, platform_watts: float, parts_watts: float | None, seconds: float) -> None:
         """Take a new reading of the platform; `parts_watts` is None unless every known part is measured."""
         known_at_both_ends = self.watts is not None and parts_watts is not None
@@ -170,6 +175,8 @@ class NodeMeter:
         self._gpus: dict[tuple[str, str], float] = {}  # uuid and method -> joules
         self._draws: dict[str, Draw] = {}  # of each GPU that was ever measured
         self._rest = Rest()
+        self._left: dict[str, float] = {}  # joules of the rest when a GPU was gone, by UUID
+        self._balanced = frozenset[str]()  # GPUs that the newest reading of the platform was held against
         self._share = 0.0  # joules of `other` as a share of the parts
 
     def measure(
@@ -180,21 +187,18 @@ class NodeMeter:
         board: tuple[float, Iterable[BoardPower]],
         *,
         gpu_read_s: Mapping[str, float],
+        gone: Collection[str] = (),
         other_ratio: float = 0.0,
     ) -> Iterator[Reading]:
         """Take what is known now; zones and board powers come with the monotonic time of their reading.
 
         `gpu_read_s`: when each GPU's energy was read, monotonic, by UUID.
+        `gone`: UUIDs of GPUs that the driver has no more; what others draw that are silent is not known.
         `other_ratio`: `other` as a share of the parts, on a node whose whole is not measured; 0: unknown.
         """
-        gpus = set[str]()
-        for energy in gpu_energies:
-            if energy.scope == "gpu":  # a module holds a CPU too, which would count twice
-                gpus.add(energy.uuid)
-                self._gpus[energy.uuid, energy.method] = energy.energy_joules
-                draw = self._draws.setdefault(energy.uuid, Draw())
-                if energy.uuid in gpu_read_s:
-                    draw.add(energy.energy_joules, gpu_read_s[energy.uuid])
+        gpus = self._take_gpus(gpu_energies, gpu_read_s)
+        for uuid in self._draws.keys() & set(gone) - gpus:
+            self._left.setdefault(uuid, self._rest.joules)
         found = tuple(zones[1])
         measured = {zone.component for zone in found} | ({"gpu"} if gpus else set[str]())
         yield from self._take_zones(zones[0], found)
@@ -205,8 +209,8 @@ class NodeMeter:
             seconds = self._platform.add(platform.power_watts, board[0])
             if seconds is not None:
                 settled = board[0] - self._platform_since_s >= SETTLE_S
-                parts_watts = self._draw_of_all(gpus, {zone.zone for zone in found}) if settled else None
-                self._rest.add(platform.power_watts, parts_watts, seconds)
+                parts_watts = self._draw_of_all(gpus, {zone.zone for zone in found})
+                self._rest.add(platform.power_watts, parts_watts if settled else None, seconds)
         # A part that is not measured now has no series: a total that stands still would say it draws nothing.
         joules = {key: value for key, value in self._parts().items() if key[0] in measured}
         watts = {
@@ -229,6 +233,19 @@ class NodeMeter:
             yield NodeEnergy(component=component, method=method, energy_joules=value)
         for (component, method), value in watts.items():
             yield NodePower(component=component, method=method, power_watts=value)
+
+    def _take_gpus(self, energies: Iterable[GpuEnergy], read_s: Mapping[str, float]) -> set[str]:
+        """Take the GPUs' totals; returns the UUIDs of those that are measured."""
+        gpus = set[str]()
+        for energy in energies:
+            if energy.scope == "gpu":  # a module holds a CPU too, which would count twice
+                gpus.add(energy.uuid)
+                self._come_back(energy)
+                self._gpus[energy.uuid, energy.method] = energy.energy_joules
+                draw = self._draws.setdefault(energy.uuid, Draw())
+                if energy.uuid in read_s:
+                    draw.add(energy.energy_joules, read_s[energy.uuid])
+        return gpus
 
     def _take_zones(self, read_s: float, zones: Iterable[EnergyZone]) -> Iterator[Failure]:
         for zone in zones:
@@ -266,12 +283,22 @@ class NodeMeter:
         self._share += ratio * max(0.0, parts - self._shared_out)
         self._shared_out = parts
 
-    def _draw_of_all(self, gpus: Collection[str], zones: Collection[str]) -> float | None:
-        """Power of all parts together; None unless each that was ever measured is measured now.
+    def _come_back(self, energy: GpuEnergy) -> None:
+        """Take out of the rest what a GPU that was gone has used meanwhile, as its counter tells now."""
+        rest_then = self._left.pop(energy.uuid, None)
+        if rest_then is not None:
+            used = energy.energy_joules - self._gpus.get((energy.uuid, energy.method), 0.0)
+            self._rest.owe(min(used, self._rest.joules - rest_then))
 
-        What a GPU draws that does not answer is not known, and so not what is left without it.
+    def _draw_of_all(self, gpus: Collection[str], zones: Collection[str]) -> float | None:
+        """Power of all parts together; None unless each that is known and not gone is measured now.
+
+        What a GPU draws that does not answer is not known, and so not what is left without it. Nor is it for
+        the reading in which one goes: the platform may state a mean with that GPU in it.
         """
-        watts = [draw.watts if uuid in gpus else None for uuid, draw in self._draws.items()]
+        there = frozenset(self._draws.keys() - self._left.keys())
+        as_before, self._balanced = there == self._balanced, there
+        watts = [self._draws[uuid].watts if uuid in gpus else None for uuid in there]
         watts += [meter.watts if zone in zones else None for zone, (_, meter) in self._zones.items()]
         known = [each for each in watts if each is not None]
-        return sum(known) if len(known) == len(watts) else None
+        return sum(known) if as_before and len(known) == len(watts) else None
