@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from clusterwatt.training import wire
-from clusterwatt.training.wire import FIXED32, FIXED64, LENGTH, VARINT, Field, MalformedError
+from clusterwatt import protobuf
+from clusterwatt.protobuf import FIXED32, FIXED64, LENGTH, VARINT, Field, MalformedError
 
 DTYPE, SHAPE, CONTENT, HALF_VAL = 1, 2, 4, 13
 HALF, BFLOAT16 = 19, 14
@@ -41,7 +41,7 @@ def scalar(data: bytes, tensor: Field) -> float | None:
     """The number of a tensor with one element; None for any other tensor. Raises MalformedError."""
     dtype, elements, content = 0, 1, None
     own: dict[int, Field] = {}
-    for field in wire.fields(data, tensor.start, tensor.end):
+    for field in protobuf.fields(data, tensor.start, tensor.end):
         if field.tag == DTYPE and field.wire == VARINT:
             dtype = field.number
         elif field.tag == SHAPE and field.wire == LENGTH:
@@ -61,13 +61,13 @@ def scalar(data: bytes, tensor: Field) -> float | None:
 
 def _elements(data: bytes, shape: Field) -> int:
     elements = 1
-    for dimension in wire.fields(data, shape.start, shape.end):
+    for dimension in protobuf.fields(data, shape.start, shape.end):
         if dimension.tag == 3:  # the rank is not known, nor then the size
             return 0
         if dimension.tag == 2 and dimension.wire == LENGTH:
             sizes = [
-                wire.signed(field.number)
-                for field in wire.fields(data, dimension.start, dimension.end)
+                protobuf.signed(field.number)
+                for field in protobuf.fields(data, dimension.start, dimension.end)
                 if field.tag == 1 and field.wire == VARINT
             ]
             if sizes[-1:] != [1]:
@@ -90,7 +90,7 @@ def _own(data: bytes, field: Field, dtype: int) -> float:
         if field.start == field.end:
             return 0.0
         if wire_type == VARINT:
-            number, end = wire.varint(data, field.start, field.end)
+            number, end = protobuf.varint(data, field.start, field.end)
             field = Field(field.tag, VARINT, field.start, end, number)
         else:
             field = Field(field.tag, wire_type, field.start, field.end)
@@ -104,7 +104,7 @@ def _own(data: bytes, field: Field, dtype: int) -> float:
         return from_bits(field.number & 0xFFFF)
     if dtype == HALF:
         return float(struct.unpack("<e", struct.pack("<H", field.number & 0xFFFF))[0])
-    return float(field.number if TYPES[dtype].form in {"<I", "<Q"} else wire.signed(field.number))
+    return float(field.number if TYPES[dtype].form in {"<I", "<Q"} else protobuf.signed(field.number))
 
 
 def from_bits(upper: int) -> float:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from clusterwatt.training import tensor, wire
-from clusterwatt.training.wire import DOUBLE, FIXED32, FIXED64, FLOAT, LENGTH, VARINT, Field, MalformedError
+from clusterwatt import protobuf
+from clusterwatt.protobuf import DOUBLE, FIXED32, FIXED64, FLOAT, LENGTH, VARINT, Field, MalformedError
+from clusterwatt.training import tensor
 
 WALL_TIME, STEP, SUMMARY, SESSION_LOG = 1, 2, 5, 7  # of Event
 VALUE = 1  # of Summary
@@ -101,11 +102,11 @@ class Events:
         wall_s, step = 0.0, 0
         summaries: list[Field] = []
         session_log: Field | None = None
-        for field in wire.fields(record, 0, len(record)):
+        for field in protobuf.fields(record, 0, len(record)):
             if field.tag == WALL_TIME:
-                wall_s = wire.double(record, field)
+                wall_s = protobuf.double(record, field)
             elif field.tag == STEP and field.wire == VARINT:
-                step = wire.signed(field.number)
+                step = protobuf.signed(field.number)
             elif field.tag == SUMMARY and field.wire == LENGTH:
                 summaries.append(field)
             elif field.tag == SESSION_LOG and field.wire == LENGTH:
@@ -114,7 +115,7 @@ class Events:
             self.checkpoint_s = wall_s
         scalars: list[Scalar] = []
         for summary in summaries:
-            for field in wire.fields(record, summary.start, summary.end):
+            for field in protobuf.fields(record, summary.start, summary.end):
                 if field.tag == VALUE and field.wire == LENGTH:
                     scalar = self._value(record, field)
                     if scalar is not None:
@@ -130,13 +131,13 @@ class Events:
         """Tag and value, if it is a scalar."""
         tag, simple, of_tensor = "", None, None
         plugin: str | None = None
-        for field in wire.fields(record, value.start, value.end):
+        for field in protobuf.fields(record, value.start, value.end):
             if field.tag == TAG and field.wire == LENGTH:
                 if field.end - field.start > MAX_TAG:
                     return None
-                tag = wire.text(record, field)
+                tag = protobuf.text(record, field)
             elif field.tag == SIMPLE_VALUE:
-                simple = wire.single(record, field)
+                simple = protobuf.single(record, field)
             elif field.tag == TENSOR and field.wire == LENGTH:
                 of_tensor = field
             elif field.tag == METADATA and field.wire == LENGTH:
@@ -169,24 +170,24 @@ def _step(record: bytes) -> tuple[int, int]:
     if record[STEP_AT : STEP_AT + 1] != STEP_KEY:
         return 0, STEP_AT
     try:
-        number, end = wire.varint(record, STEP_AT + 1, len(record))
+        number, end = protobuf.varint(record, STEP_AT + 1, len(record))
     except MalformedError:
         return 0, STEP_AT
-    return wire.signed(number), end
+    return protobuf.signed(number), end
 
 
 def _plugin(record: bytes, metadata: Field) -> str:
     """The name of the plugin that a value is for; empty when it is not said."""
-    for field in wire.fields(record, metadata.start, metadata.end):
+    for field in protobuf.fields(record, metadata.start, metadata.end):
         if field.tag == PLUGIN_DATA and field.wire == LENGTH:
-            for part in wire.fields(record, field.start, field.end):
+            for part in protobuf.fields(record, field.start, field.end):
                 if part.tag == PLUGIN_NAME and part.wire == LENGTH:
-                    return wire.text(record, part)
+                    return protobuf.text(record, part)
     return ""
 
 
 def _is_checkpoint(record: bytes, session_log: Field) -> bool:
     return any(
         field.tag == STATUS and field.number == CHECKPOINT
-        for field in wire.fields(record, session_log.start, session_log.end)
+        for field in protobuf.fields(record, session_log.start, session_log.end)
     )

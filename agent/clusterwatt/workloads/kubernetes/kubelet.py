@@ -8,18 +8,20 @@ fewer fields. `List` serves what is assigned whether or not anything runs, and m
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import msgspec
 
 from clusterwatt.clock import EARLY, Clock
 from clusterwatt.failures import failure
+from clusterwatt.protobuf import LENGTH, MalformedError, fields
 from clusterwatt.readings.base import Failure
 from clusterwatt.workloads.kubernetes import rpc
-from clusterwatt.workloads.kubernetes.wire import Reader, WireError, text
 
 METHOD = "/v1.PodResourcesLister/List"
 OLD_METHOD = "/v1alpha1.PodResourcesLister/List"
 MAX_ANSWER_BYTES = 128 << 20
+MAX_FIELDS = 4_000_000  # of a whole answer: what is read takes some seconds at most
 AT_ONCE_SECONDS = 1.0  # when pods came or went
 
 
@@ -118,12 +120,28 @@ def assigned_pods(path: str, clock: Clock, deadline_s: float) -> list[AssignedPo
         answer = ask(OLD_METHOD)
     try:
         return decoded(answer)
-    except WireError as error:
+    except MalformedError as error:
         raise rpc.RpcError(f"the list of pods cannot be read: {error}") from error
 
 
+class Reader:
+    """Reads the messages of one answer; counts their fields, so that none is read without end."""
+
+    def __init__(self, max_fields: int = MAX_FIELDS) -> None:
+        self._left = max_fields
+
+    def parts(self, message: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """Number and content of each field that holds bytes: text or a message. Raises MalformedError."""
+        for field in fields(message, 0, len(message)):
+            self._left -= 1
+            if self._left < 0:
+                raise MalformedError("too many fields")
+            if field.wire == LENGTH:
+                yield field.tag, message[field.start : field.end]
+
+
 def decoded(answer: bytes) -> list[AssignedPod]:
-    """The message ListPodResourcesResponse. Raises WireError."""
+    """The message ListPodResourcesResponse. Raises MalformedError."""
     reader = Reader()
     return [_pod(reader, part) for number, part in reader.parts(memoryview(answer)) if number == 1]
 
@@ -133,9 +151,9 @@ def _pod(reader: Reader, message: memoryview) -> AssignedPod:
     containers = []
     for number, part in reader.parts(message):
         if number == 1:
-            name = text(part)
+            name = _text(part)
         elif number == 2:
-            namespace = text(part)
+            namespace = _text(part)
         elif number == 3:
             containers.append(_container(reader, part))
     return AssignedPod(namespace, name, tuple(containers))
@@ -147,7 +165,7 @@ def _container(reader: Reader, message: memoryview) -> Container:
     claimed: list[ClaimedDevice] = []
     for number, part in reader.parts(message):
         if number == 1:
-            name = text(part)
+            name = _text(part)
         elif number == 2:
             assigned.append(_assigned(reader, part))
         elif number == 5:
@@ -160,9 +178,9 @@ def _assigned(reader: Reader, message: memoryview) -> Assigned:
     ids = []
     for number, part in reader.parts(message):
         if number == 1:
-            resource = text(part)
+            resource = _text(part)
         elif number == 2:
-            ids.append(text(part))
+            ids.append(_text(part))
     return Assigned(resource, tuple(ids))
 
 
@@ -171,7 +189,12 @@ def _claimed(reader: Reader, message: memoryview) -> ClaimedDevice:
     cdi: list[str] = []
     for number, part in reader.parts(message):
         if number == 1:
-            cdi.extend(text(inner) for place, inner in reader.parts(part) if place == 1)
+            cdi.extend(_text(inner) for place, inner in reader.parts(part) if place == 1)
         elif number in names:
-            names[number] = text(part)
+            names[number] = _text(part)
     return ClaimedDevice(names[2], names[3], names[4], tuple(cdi))
+
+
+def _text(content: memoryview) -> str:
+    """A string; what is not UTF-8 in it is replaced."""
+    return str(content, "utf-8", "replace")

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterwatt.workloads.kubernetes.kubelet import Assigned, AssignedPod, ClaimedDevice, Container, decoded
-from clusterwatt.workloads.kubernetes.wire import Reader, WireError
+from clusterwatt.protobuf import MalformedError
+from clusterwatt.workloads.kubernetes.kubelet import (
+    Assigned,
+    AssignedPod,
+    ClaimedDevice,
+    Container,
+    Reader,
+    decoded,
+)
 from tests.workloads.kubernetes.kubelet_server import claim, container, encoded, pod
 
 WORDS = st.text(max_size=20)
@@ -58,7 +65,7 @@ def test_what_protobuf_writes_is_read_as_it_was_meant(pods: list[dict[str, Any]]
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_list_or_an_error(content: bytes) -> None:
-    with contextlib.suppress(WireError):
+    with contextlib.suppress(MalformedError):
         decoded(content)
 
 
@@ -71,7 +78,7 @@ def test_a_message_that_was_damaged_is_a_list_or_an_error(
         if content:
             content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(content)))
-    with contextlib.suppress(WireError):
+    with contextlib.suppress(MalformedError):
         decoded(bytes(content[:cut]))
 
 
@@ -101,12 +108,12 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
     ],
 )
 def test_what_is_no_message_is_an_error(content: bytes) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(MalformedError):
         decoded(content)
 
 
 def test_fields_are_counted_over_the_whole_answer() -> None:
     reader = Reader(max_fields=3)
     assert len(list(reader.parts(memoryview(b"\x0a\x00" * 2)))) == 2
-    with pytest.raises(WireError, match="too many"):
+    with pytest.raises(MalformedError, match="too many"):
         list(reader.parts(memoryview(b"\x0a\x00" * 2)))
