@@ -10,7 +10,7 @@ from clusterwatt.collectors.gpu_mig import Instances
 from clusterwatt.collectors.gpu_processes import ProcessLists, SmUse
 from clusterwatt.inventory import CATALOG
 from clusterwatt.node_pids import NodePids
-from clusterwatt.nvml.session import PROCESSES_AT_ONCE, Device
+from clusterwatt.nvml.device import PROCESSES_AT_ONCE, Device
 from clusterwatt.nvml.values import Process, ProcessSample
 from clusterwatt.readings.gpu import GpuProcess, GpuProcesses, HostReading
 from clusterwatt.simulate.gpu import ProcessEntry

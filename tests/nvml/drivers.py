@@ -6,7 +6,8 @@ from typing import Any
 
 import pynvml
 
-from clusterwatt.nvml.session import Device, Session
+from clusterwatt.nvml.device import Device
+from clusterwatt.nvml.session import Session
 from clusterwatt.simulate.nvml import SimulatedLibrary, install
 from tests.clocks import FakeClock
 

@@ -84,15 +84,15 @@ def test_two_buffers_are_allocated_once_kept_and_freed_at_the_end() -> None:
 def test_no_buffer_meets_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(gpus=3).open()
     owners: dict[int, set[int]] = {}
-    session_call = bench.session.raw_call
+    raw_call = bench.session.calls.raw_call
 
     def spy(name: str, *arguments: Any) -> None:
         if name == SAMPLE:
             device, buffer = (ctypes.addressof(argument.contents) for argument in arguments)
             owners.setdefault(buffer, set()).add(device)
-        session_call(name, *arguments)
+        raw_call(name, *arguments)
 
-    monkeypatch.setattr(bench.session, "raw_call", spy)
+    monkeypatch.setattr(bench.session.calls, "raw_call", spy)
     watches = [Watch(bench, index) for index in range(3)]
     for _ in range(5):
         bench.clock.advance(1.0)

@@ -28,8 +28,8 @@ from clusterwatt.collectors import (
 )
 from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.constants import ARCHITECTURES
+from clusterwatt.nvml.device import Device
 from clusterwatt.nvml.errors import DeviceTrouble, device_reason
-from clusterwatt.nvml.session import Device
 from clusterwatt.readings.base import Failure, by_type
 from clusterwatt.readings.gpu import GpuInfo, GpuIntegrals, Group, HostReading
 from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp

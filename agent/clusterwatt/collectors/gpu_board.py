@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clusterwatt.nvml.constants import BRANDS, INFOROM_ECC, INFOROM_OEM, INFOROM_POWER, LICENSE_VGPU
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import GpuBoard, GpuVgpuLicense
 
 

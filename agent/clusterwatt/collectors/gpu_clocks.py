@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from clusterwatt.catalog import CORE, FULL, STANDARD, LevelBy, Table
 from clusterwatt.nvml.constants import CLOCK_GRAPHICS, CLOCK_MEMORY, CLOCK_SM, CLOCK_VIDEO, NOT_AVAILABLE
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import GpuClock, GpuClockMax, GpuPerformanceState
 
 CLOCK = Table(GpuClock, labels=("gpu", "uuid", "domain"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from clusterwatt.catalog import FULL, Table
 from clusterwatt.clock import Clock
 from clusterwatt.collectors.gpu_integrals import Integral
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import GpuEngines
 
 ENGINES = Table(GpuEngines, labels=("gpu", "uuid"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from clusterwatt.catalog import STANDARD, Table
-from clusterwatt.nvml.session import Device, member_bytes
+from clusterwatt.nvml.device import Device, member_bytes
 from clusterwatt.readings.gpu import GpuFabricInfo, GpuFabricState
 
 STATE = Table(GpuFabricState, labels=("gpu", "uuid", "state"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clusterwatt.catalog import FULL, Table
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import GpuFan
 
 FAN = Table(GpuFan, labels=("gpu", "uuid", "fan"))

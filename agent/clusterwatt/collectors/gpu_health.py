@@ -19,7 +19,7 @@ from clusterwatt.nvml.constants import (
     LOCATION_SRAM,
     VIRTUALIZATION_VGPU,
 )
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import (
     GpuEccErrors,
     GpuMode,

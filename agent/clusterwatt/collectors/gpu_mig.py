@@ -22,8 +22,8 @@ from clusterwatt.collectors import gpu_pcie, gpu_processes, gpu_use
 from clusterwatt.collectors.gpu import HEALTH_S, OFTEN_S, Part, identity
 from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.constants import ECC_UNCORRECTED, ECC_VOLATILE, LOCATION_SRAM
+from clusterwatt.nvml.device import Device
 from clusterwatt.nvml.errors import DeviceTrouble
-from clusterwatt.nvml.session import Device
 from clusterwatt.readings.base import Failure
 from clusterwatt.readings.gpu import GpuEccErrors, GpuInfo, GpuIntegrals, Group
 

@@ -34,7 +34,7 @@ from clusterwatt.nvml.constants import (
     SCOPE_ALL_LINKS,
     Field,
 )
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import (
     GpuC2cErrors,
     GpuNvlinkCrc,

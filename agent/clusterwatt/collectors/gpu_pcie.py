@@ -12,7 +12,7 @@ from clusterwatt.nvml.constants import (
     FIELD_PCIE_TRANSMIT,
     Field,
 )
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import GpuBar1, GpuPcieErrors, GpuPcieLink, GpuPcieTraffic
 
 log = logging.getLogger("clusterwatt.gpu")

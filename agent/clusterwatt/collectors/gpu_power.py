@@ -17,7 +17,7 @@ from clusterwatt.nvml.constants import (
     SCOPE_MODULE,
     Field,
 )
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import GpuPower, GpuPowerLimit
 from clusterwatt.readings.gpu_measured import GpuEnergy
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from clusterwatt.catalog import FULL, Table
 from clusterwatt.nvml.constants import POWER_PROFILES
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import GpuPowerProfile
 
 PROFILE = Table(GpuPowerProfile, labels=("gpu", "uuid", "profile"))

@@ -17,7 +17,7 @@ from clusterwatt.catalog import FULL, STANDARD, LevelBy, Table
 from clusterwatt.clock import Clock
 from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.constants import MEMORY_V2
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.nvml.values import Process
 from clusterwatt.readings.base import Failure
 from clusterwatt.readings.gpu import GpuProcess, GpuProcesses

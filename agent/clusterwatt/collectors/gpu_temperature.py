@@ -18,7 +18,7 @@ from clusterwatt.nvml.constants import (
     THRESHOLD_SLOWDOWN,
     Field,
 )
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import GpuTemperature, GpuTemperatureLimit, GpuTemperatureMargin
 
 TEMPERATURE = Table(GpuTemperature, labels=("gpu", "uuid", "sensor"))

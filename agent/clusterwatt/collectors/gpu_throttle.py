@@ -21,7 +21,7 @@ from clusterwatt.nvml.constants import (
     FIELD_HELD_THERMAL,
     Field,
 )
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import GpuThrottle
 
 log = logging.getLogger("clusterwatt.gpu")

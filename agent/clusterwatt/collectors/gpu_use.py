@@ -14,7 +14,7 @@ from clusterwatt.catalog import FULL, STANDARD, Table
 from clusterwatt.clock import Clock
 from clusterwatt.collectors.gpu_integrals import GRACE, LONGEST_GAP_INTERVALS, Integral
 from clusterwatt.nvml.constants import MEMORY_V2, SAMPLES_GPU_UTILIZATION, SAMPLES_MEMORY_UTILIZATION
-from clusterwatt.nvml.session import Device
+from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import GpuMemory, GpuUse
 from clusterwatt.readings.gpu_measured import GpuBusy
 

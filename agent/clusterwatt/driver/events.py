@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 from clusterwatt.clock import Clock
 from clusterwatt.log import ChangeLog
+from clusterwatt.nvml.device import Device
 from clusterwatt.nvml.errors import DriverError, GenerationOver
 from clusterwatt.nvml.events import EventSet, NotOffered, Xid
-from clusterwatt.nvml.session import Device, Session
+from clusterwatt.nvml.session import Session
 from clusterwatt.readings.gpu import DriverXid
 
 log = logging.getLogger("clusterwatt.driver.events")

@@ -41,9 +41,10 @@ from clusterwatt.driver.holding import ReleaseFlag
 from clusterwatt.log import configure
 from clusterwatt.node_pids import NodePids
 from clusterwatt.nvml.call_times import CallTime, CallTimes
+from clusterwatt.nvml.device import Device
 from clusterwatt.nvml.errors import DeviceTrouble, DriverError, DriverUnavailable, GenerationOver
 from clusterwatt.nvml.gpm import Target
-from clusterwatt.nvml.session import Device, Enumeration, Session, Versions
+from clusterwatt.nvml.session import Enumeration, Session, Versions
 from clusterwatt.readings.base import Failure
 from clusterwatt.readings.gpu import Group
 from clusterwatt.worker import Countdown, MakeWorker, Outcome, Runs, Worker

@@ -14,9 +14,10 @@ from clusterwatt.driver.events import heard_now
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.host import SLOW_SHARE, Host
 from clusterwatt.nvml.call_times import CallTimes
+from clusterwatt.nvml.device import Device
 from clusterwatt.nvml.errors import DriverError
 from clusterwatt.nvml.events import EventSet
-from clusterwatt.nvml.session import Device, Session
+from clusterwatt.nvml.session import Session
 from clusterwatt.readings.gpu import DriverXid
 from clusterwatt.worker import AtOnce
 

@@ -16,9 +16,10 @@ from clusterwatt.collectors.gpu import GpuReader
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.host import Host, stand_in
 from clusterwatt.nvml import bundle, capture
+from clusterwatt.nvml.device import Device
 from clusterwatt.nvml.errors import DriverError, Refused
 from clusterwatt.nvml.pseudonyms import FIELDS, Pseudonyms
-from clusterwatt.nvml.session import Device, Session
+from clusterwatt.nvml.session import Session
 from clusterwatt.worker import Outcome, Worker
 
 log = logging.getLogger("clusterwatt.capture")

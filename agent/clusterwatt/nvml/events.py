@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from clusterwatt.nvml.calls import EVENT_WAIT
 from clusterwatt.nvml.errors import (
     TIMEOUT,
     DeviceTrouble,
@@ -21,7 +22,7 @@ from clusterwatt.nvml.errors import (
     device_reason,
     ruling,
 )
-from clusterwatt.nvml.session import EVENT_WAIT, Session
+from clusterwatt.nvml.session import Session
 
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
 NO_INSTANCE = 0xFFFFFFFF
@@ -44,7 +45,7 @@ class EventSet:
     """One event set for all GPUs. Belongs to one thread, which has to close it before the session ends."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self._calls = session.calls
         self._set: Any = None
         self._registered: dict[str, int] = {}  # uuid -> address behind the handle
         self._without: set[str] = set()  # cards that have no such event
@@ -81,7 +82,7 @@ class EventSet:
         also fails as a whole when one of its GPUs is lost.
         """
         try:
-            event = self._session.call(EVENT_WAIT, self._set, timeout_ms)
+            event = self._calls.call(EVENT_WAIT, self._set, timeout_ms)
         except Refused as refused:
             if refused.code == TIMEOUT:
                 return None
@@ -103,16 +104,16 @@ class EventSet:
         self._registered.clear()
         if gone is not None:
             with contextlib.suppress(Refused):  # it went with its generation
-                self._session.call("nvmlEventSetFree", gone)
+                self._calls.call("nvmlEventSetFree", gone)
 
     def _register(self, uuid: str, handle: Any) -> None:
         # An old driver refuses a mask with types that it does not know, so it is asked for what it has.
         try:
-            types = self._session.call("nvmlDeviceGetSupportedEventTypes", handle)
+            types = self._calls.call("nvmlDeviceGetSupportedEventTypes", handle)
             if not types & XID_EVENT:
                 self._without.add(uuid)
                 return
-            self._session.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, self._set)
+            self._calls.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, self._set)
         except Refused as refused:
             if ruling(refused.code).meaning is not Meaning.NOT_OFFERED:
                 raise _judged(refused) from refused
@@ -125,14 +126,14 @@ class EventSet:
             if address == _address(handle):
                 return uuid
         try:
-            text: bytes = self._session.call("nvmlDeviceGetUUID", handle, undecoded=True)
+            text: bytes = self._calls.call("nvmlDeviceGetUUID", handle, undecoded=True)
         except Refused:
             return ""
         return text.decode("utf-8", "replace")
 
     def _call(self, name: str) -> Any:
         try:
-            return self._session.call(name)
+            return self._calls.call(name)
         except Refused as refused:
             if ruling(refused.code).meaning is Meaning.NOT_OFFERED:
                 raise NotOffered("not_offered", str(refused)) from refused

@@ -76,7 +76,7 @@ class Gpm:
         longest_s: float,
     ) -> None:
         self.offered: bool | None = None  # None: the driver has not said
-        self._session = session
+        self._calls = session.calls
         self._clock = clock
         self._metrics = tuple(metrics)
         self._extra = tuple(extra)
@@ -106,7 +106,7 @@ class Gpm:
         buffers, self._buffers, self._sampled_s = self._buffers, [], None
         for buffer in buffers:
             try:
-                self._session.raw_call("nvmlGpmSampleFree", buffer)
+                self._calls.raw_call("nvmlGpmSampleFree", buffer)
             except Refused as refused:
                 log.debug("%s", refused)
 
@@ -122,10 +122,10 @@ class Gpm:
             self._buffers.append(self._allocated())
         older, newer = self._buffers
         if target.instance is None:
-            self._session.raw_call("nvmlGpmSampleGet", target.handle, newer)
+            self._calls.raw_call("nvmlGpmSampleGet", target.handle, newer)
         else:
             instance = ctypes.c_uint(target.instance)
-            self._session.raw_call("nvmlGpmMigSampleGet", target.handle, instance, newer)
+            self._calls.raw_call("nvmlGpmMigSampleGet", target.handle, instance, newer)
         newer_s = self._clock.monotonic_s()
         if older_s is None or newer_s - older_s > self._longest_s:
             means = None
@@ -142,7 +142,7 @@ class Gpm:
         support = _structure("nvmlGpmQueryDeviceSupport", "c_nvmlGpmSupport_t")()
         support.version = STRUCTURE_VERSION
         try:
-            self._session.raw_call("nvmlGpmQueryDeviceSupport", target.handle, ctypes.byref(support))
+            self._calls.raw_call("nvmlGpmQueryDeviceSupport", target.handle, ctypes.byref(support))
         except Refused as refused:
             what = ruling(refused.code)
             if what.meaning is not Meaning.NOT_OFFERED or what.reason == "permission":
@@ -153,7 +153,7 @@ class Gpm:
 
     def _allocated(self) -> Any:
         buffer = _structure("nvmlGpmSampleAlloc", "c_nvmlGpmSample_t")()
-        self._session.raw_call("nvmlGpmSampleAlloc", ctypes.byref(buffer))
+        self._calls.raw_call("nvmlGpmSampleAlloc", ctypes.byref(buffer))
         return buffer
 
     def _probed(self, older: Any, newer: Any) -> Mapping[int, float]:
@@ -174,7 +174,7 @@ class Gpm:
         if batch is None or batch.metrics != metrics:
             request = _structure("nvmlGpmMetricsGet", "c_nvmlGpmMetricsGet_t")()
             batch = self._batch = MetricBatch(metrics, request)
-        self._session.raw_call("nvmlGpmMetricsGet", ctypes.byref(batch.between(older, newer)))
+        self._calls.raw_call("nvmlGpmMetricsGet", ctypes.byref(batch.between(older, newer)))
         values: dict[int, float] = {}
         failed = ""
         for metric, code, value in batch.entries():

@@ -34,9 +34,9 @@ class Patience:
         """Whether anything is asked for less often now."""
         return bool(self._again_s)
 
-    def well(self, quantity: Hashable) -> None:
-        """It has answered in time."""
-        if self._since_s:
+    def well(self, *quantities: Hashable) -> None:
+        """These have answered in time."""
+        for quantity in quantities if self._since_s else ():
             self._since_s.pop(quantity, None)
             self._pauses_s.pop(quantity, None)
             self._again_s.pop(quantity, None)
