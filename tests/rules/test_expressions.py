@@ -110,7 +110,7 @@ PLACES: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("GpuPowerBrake", "warning", "share_ratio"): (">{}",),
     ("GpuClocksLowUnderLoad", "warning", "clock_ratio"): ("<{}*",),
     ("GpuClocksLowUnderLoad", "warning", "busy_ratio"): (")>{}unless",),
-    ("GpuClocksLowUnderLoad", "warning", "throttle_ratio"): (")>{}unlesson(instance,uuid)max",),
+    ("GpuClocksLowUnderLoad", "warning", "throttle_ratio"): (")>{}unlesson(instance,uuid)gpu:",),
     ("GpuClocksLowUnderLoad", "warning", "window"): (
         '"sm"}}[{}]',
         "busy_seconds_total[{}]",

@@ -1,7 +1,9 @@
 """Writes a history of the simulated cluster for `promtool tsdb create-blocks-from openmetrics`.
 
-promtool reads a file several times, once for each block of two hours that it makes, and keeps a block in
-memory: so each file holds one block. https://prometheus.io/docs/prometheus/latest/storage/#backfilling-from-openmetrics-format
+promtool reads a file several times, once for each block of two hours that it makes, maps the whole file and
+keeps a block in memory: so a file holds two hours of some of the nodes. Each file becomes a block of its own;
+Prometheus merges those of the same hours.
+https://prometheus.io/docs/prometheus/latest/storage/#backfilling-from-openmetrics-format
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from clusterwatt.fleet.history.moving import History
 from clusterwatt.fleet.history.still import StillLife
 from clusterwatt.fleet.history.text import Block
 from clusterwatt.fleet.node import FleetSettings
-from clusterwatt.simulate.cluster import Cluster
+from clusterwatt.simulate.cluster import BLOCK, Cluster
 
 BLOCK_S = 7_200  # of Prometheus, counted from 1970
 BOARD = "cluster"
+NODES_A_FILE = 8 * BLOCK  # lanes of jobs end with a block; with eight GPUs a node, 2 GB at a step of a minute
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -50,7 +53,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 def backfill(settings: FleetSettings, span: Span, folder: Path, *, healthy: bool) -> Iterator[Written]:
-    """Write a file for each block of two hours. `healthy`: nothing is wrong with any job. Raises OSError."""
+    """Write the files, in the order of time. `healthy`: nothing is wrong with any job. Raises OSError."""
     families = asked.by_rules() | asked.by_board(BOARD)
     cluster = Cluster(settings.nodes, settings.gpus, settings.seed)
     if healthy:
@@ -60,10 +63,12 @@ def backfill(settings: FleetSettings, span: Span, folder: Path, *, healthy: bool
     still = StillLife(settings, cluster, families, span.from_s)
     history = History(cluster, settings.profiles, from_s=span.from_s, until_s=span.until_s)
     for times in span.blocks():
-        path = folder / f"{math.floor(times[0])}.om"
-        with Block(path, families, times) as block:
-            still.write(block)
-            history.write(block)
-        now_s = time.monotonic()
-        yield Written(path, block.samples, now_s - began_s)
-        began_s = now_s
+        for first in range(0, settings.nodes, NODES_A_FILE):
+            numbers = range(first, min(settings.nodes, first + NODES_A_FILE))
+            path = folder / f"{math.floor(times[0])}-{first}.om"
+            with Block(path, families, times) as block:
+                still.write(block, numbers)
+                history.write(block, numbers)
+            now_s = time.monotonic()
+            yield Written(path, block.samples, now_s - began_s)
+            began_s = time.monotonic()

@@ -123,9 +123,9 @@ class History:
         self._shared: dict[tuple[object, ...], Lines] = {}
         self._nodes = [_Node(self, number) for number in range(cluster.nodes)]
 
-    def write(self, block: Block) -> None:
-        """The moving series of a block of time. Blocks come in order."""
-        for node in self._nodes:
+    def write(self, block: Block, numbers: Iterable[int]) -> None:
+        """The moving series of some nodes in a block of time. Blocks come in order, a node once in each."""
+        for node in (self._nodes[number] for number in numbers):
             if node.number % BLOCK == 0:
                 self._rest()  # no lane goes beyond a block of nodes
             node.write(block)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,10 +65,10 @@ class StillLife:
         self._seen: dict[tuple[object, ...], tuple[int, list[Standing]]] = {}
         asyncio.run(self._look())
 
-    def write(self, block: Block) -> None:
-        """The standing series of a block of time."""
+    def write(self, block: Block, numbers: Iterable[int]) -> None:
+        """The standing series of some nodes in a block of time."""
         flat: dict[float, Lines] = {}
-        for number in range(self._cluster.nodes):
+        for number in numbers:
             like, series = self._seen[self._kind_of(number)]
             names = dict(zip(self._names(like), self._names(number), strict=True))
             name = node_name(number)
