@@ -35,6 +35,15 @@ def test_report_of_a_period_in_local_time(ledger: Path, capfdbinary: pytest.Capt
     assert [line["user"] for line in document["lines"]] == ["ann", "bob"]
 
 
+def test_the_jobs_with_the_most_gpu_hours_and_the_others(
+    ledger: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    period = ("--from", "2026-11-30T13:00", "--to", "2026-12-01")
+    text = said(capfdbinary, "report", "--ledger", str(ledger), *period, "--limit", "1")
+    first = [row.split("  ")[0] for row in text.splitlines()[2:]]
+    assert first == ["slurm/1", "1 more", "unattributed", "total"]
+
+
 def test_a_time_that_begins_with_a_hyphen_is_no_option(
     ledger: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -68,6 +77,7 @@ def test_job(ledger: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
         (("job",), 2, "required: ID"),
         (("job", "slurm/1", "--tokens", "0"), 2, "expected a number above 0, as 1.5e12"),
         (("jobs", "--limit", "0"), 2, "expected a whole number from 1 to 999999"),
+        (("report", "--limit", "all"), 2, "expected a whole number from 1 to 999999"),
         (("report", "--by", "team"), 2, "invalid choice"),
         (("report", "--from", "now", "--to", "-1h"), 1, "--from comes before --to"),
         (("job", "slurm/77"), 1, "does not know slurm/77: `clusterwatt jobs` lists those that it knows"),
