@@ -111,6 +111,8 @@ EVERY_CARD = (
 )
 AVERAGE = series("gpu_power_watts", ["gpu"], ["average"])
 MEMORY_POWER = series("gpu_power_watts", ["memory"], ["average"])
+MODULE_POWER = series("gpu_power_watts", ["module"], ["average", "instant"])
+C2C = series("gpu_c2c_errors_total", ["interrupt", "replay", "replay_back_to_back"])
 MEMORY_TEMPERATURE = series("gpu_temperature_celsius", ["memory"])
 CORE_LIMITS = series("gpu_temperature_limit_celsius", ["core"], ["slowdown", "shutdown", "max"])
 MEMORY_LIMIT = series("gpu_temperature_limit_celsius", ["memory"], ["max"])
@@ -163,6 +165,7 @@ OFFERED = {
     "h100": HOPPER | nvlink(18, "replay", "recovery", "crc"),
     "h200": HOPPER | nvlink(18, "replay", "recovery", "crc"),
     "b200": HOPPER | nvlink(18, "recovery", "symbol"),
+    "gb200": HOPPER | nvlink(18, "recovery", "symbol") | MODULE_POWER | C2C,
     "l40s": AVERAGE | ECC | SRAM | ROWS | BANKS | REPAIR,
     "t4": CORE_LIMITS | ECC | PAGES,
     "rtx4080": AVERAGE | CORE_LIMITS | FAN,

@@ -263,21 +263,13 @@ def test_counters_of_nvlink_and_of_ecc_are_never_asked_for_together() -> None:
 
 
 def test_a_superchip_counts_errors_of_its_link_to_the_cpu() -> None:
-    counts = {231: 3, 232: 20, 233: 1}
-    bench = Bench("h100", 1).open()
-    inner = getattr(bench.library, FIELDS)
-
-    def fields(handle: object, count: Any, values: Any) -> Any:
-        code = inner(handle, count, values)
-        for entry in values._obj:
-            if entry.fieldId == 170:
-                entry.nvmlReturn, entry.valueType, entry.value.uiVal = 0, 1, 5
-            elif entry.fieldId in counts and entry.scopeId < 5:
-                entry.nvmlReturn, entry.valueType = 0, 3
-                entry.value.ullVal = counts[entry.fieldId]
-        return code
-
-    pynvml._nvmlGetFunctionPointer_cache[FIELDS] = fields
+    bench = Bench("gb200", 1).open()
+    bench.library.gpu(0).health.c2c_errors = {
+        ("interrupt", 0): 15,
+        ("replay", 0): 60,
+        ("replay", 9): 40,
+        ("replay_back_to_back", 4): 5,
+    }
     watch = Watch(bench)
     watch.read()
     assert of(shown(watch), "gpu_c2c_errors_total") == {

@@ -29,7 +29,7 @@ def _clean_up() -> Iterator[None]:
     uninstall()
 
 
-CARDS = ["a100", "h100", "b200", "l40s", "rtx4080"]
+CARDS = ["a100", "h100", "b200", "gb200", "l40s", "rtx4080"]
 
 
 @pytest.mark.parametrize("card", CARDS)

@@ -8,7 +8,13 @@ import pytest
 
 from clusterwatt.readings.agent import CollectorErrors, CollectorState
 from clusterwatt.readings.gpu import GpuPcieTraffic
-from clusterwatt.readings.gpu_measured import GpuActivity, GpuActivitySignal, GpuBusy, GpuUtilizationSuspect
+from clusterwatt.readings.gpu_measured import (
+    GpuActivity,
+    GpuActivitySignal,
+    GpuBusy,
+    GpuC2cTraffic,
+    GpuUtilizationSuspect,
+)
 from clusterwatt.simulate.gpu import ProcessEntry
 from tests.driver.node import Node
 from tests.makers import maker
@@ -60,6 +66,23 @@ def test_activity_is_what_the_sms_did(node_of: NodeOf) -> None:
     assert [node.signal(board) for board in range(3)] == ["sm"] * 3
     assert node.gpm_up() == 1.0
     assert node.errors() == {}
+
+
+def test_a_superchip_tells_what_crosses_the_link_to_its_cpu(node_of: NodeOf) -> None:
+    node = node_of("gb200").tick(3)
+    gpu, before, start_s = node.library.gpu(0), node.of(GpuC2cTraffic), node.clock.wall_s()
+    node.tick(120)
+    crossed_s = gpu.signals.pcie.integral(node.clock.wall_s()) - gpu.signals.pcie.integral(start_s)
+    carried = gpu.card.c2c_links * gpu.card.c2c_mbps * 1e6 * crossed_s
+    assert carried > 0
+    after = node.of(GpuC2cTraffic)
+    assert after.receive_bytes - before.receive_bytes == pytest.approx(carried, rel=0.01)
+    assert after.transmit_bytes - before.transmit_bytes == pytest.approx(carried, rel=0.01)
+    assert node.errors() == {}
+
+
+def test_a_board_without_a_link_to_the_cpu_tells_of_none(node_of: NodeOf) -> None:
+    assert node_of("b200").tick(60).of(GpuC2cTraffic) is None
 
 
 def test_a_card_without_gpm_is_measured_by_its_utilisation(node_of: NodeOf) -> None:

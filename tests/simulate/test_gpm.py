@@ -42,7 +42,7 @@ def test_support(driver: Callable[..., Driver]) -> None:
         found[profile] = bool(pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
         sample = pynvml.nvmlGpmSampleAlloc()
         assert code(pynvml.nvmlGpmSampleGet, handle, sample) == (0 if found[profile] else 3)
-    assert {profile for profile, supported in found.items() if supported} == {"h100", "h200", "b200"}
+    assert {profile for profile, supported in found.items() if supported} == {"h100", "h200", "b200", "gb200"}
 
 
 def test_metrics_are_means_between_the_samples(driver: Callable[..., Driver]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from clusterwatt.cli.ending import FAILED, WRONG_INPUT, Commands, EndError, Parser
 
-PROFILES = ("a100", "h100", "h200", "b200", "l40s", "t4", "rtx4080")
+PROFILES = ("a100", "h100", "h200", "b200", "gb200", "l40s", "t4", "rtx4080")
 LEVELS = ("minimal", "standard", "full")
 LISTEN = "127.0.0.1:10778"
 

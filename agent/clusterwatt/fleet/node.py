@@ -25,6 +25,7 @@ from clusterwatt.pipeline import Pipeline
 from clusterwatt.readings.agent import ConfigReload
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu_measured import DriverUp
+from clusterwatt.readings.network import Imex
 from clusterwatt.readings.snapshot import EMPTY, Snapshot
 from clusterwatt.simulate.cards import BLACKWELL
 from clusterwatt.simulate.claims import NodeClaims
@@ -123,6 +124,8 @@ class FleetNode:
             Part("grid", 60.0, market.grid),
             Part("price", 1.0, market.price),
         ]
+        if self.library.gpus[0].card.c2c_links:
+            parts.append(Part("imex", 60.0, lambda _: iter((Imex(ready=1.0),))))
         if number == 0:  # of a real cluster, too, one agent asks
             queues = [Queue(name, settings.seed, settings.nodes * settings.gpus) for name in QUEUES]
             parts += [Part(queue.name, 60.0, queue.readings) for queue in queues]

@@ -48,6 +48,16 @@ class Margins(msgspec.Struct, frozen=True):
     memory_max: int | None
 
 
+class ModulePower(msgspec.Struct, frozen=True, kw_only=True):
+    """Power of the module that the GPU sits on with a CPU and a GPU beside it, in watts."""
+
+    limit_w: float
+    limit_min_w: float
+    limit_max_w: float
+    idle_w: float
+    loaded_w: float
+
+
 class MigProfile(msgspec.Struct, frozen=True):
     """A GPU instance profile: `constant` is NVML_GPU_INSTANCE_PROFILE_*, `memory_slices` are eighths."""
 
@@ -96,6 +106,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     power_idle_w: float
     power_loaded_w: float
     power_average: bool
+    module_power: ModulePower | None = None
     memory_power_idle_w: float | None = None
     memory_power_loaded_w: float | None = None
     temperature_idle_c: float
@@ -118,6 +129,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     nvlink_mbps: int = 0
     nvlink_version: int = 0
     c2c_mode: bool = False
+    c2c_links: int = 0
+    c2c_mbps: int = 0
     pcie_generation: int
     pcie_generation_idle: int | None = None
     pcie_width: int = 16
@@ -239,6 +252,63 @@ _H100 = Card(
     ),
 )
 
+_B200 = Card(
+    # nvidia-smi -q -x of eight B200, driver 580.105.08, idle. Assumed: loaded power and temperatures,
+    # speed of a link (NVLink 5: 100 GB/s in both directions), memory of MIG instances (eighths of the
+    # board).
+    name="NVIDIA B200",
+    architecture=BLACKWELL,
+    compute_capability=(10, 0),
+    device_id=0x290110DE,
+    subsystem_id=0x199910DE,
+    vbios="97.00.FA.00.09",
+    board_part="692-2G525-0220-500",
+    inforom_image="G525.0220.00.03",
+    inforom_oem="2.1",
+    inforom_ecc="7.16",
+    cores=18944,
+    memory_bus_bits=8192,
+    memory_total_mib=183359,
+    memory_reserved_mib=728,
+    bar1_total_mib=262144,
+    power_limit_w=1000.0,
+    power_limit_min_w=200.0,
+    power_limit_max_w=1000.0,
+    power_idle_w=195.68,
+    power_loaded_w=930.0,
+    power_average=True,
+    memory_power_idle_w=22.33,
+    memory_power_loaded_w=110.0,
+    temperature_idle_c=39,
+    temperature_loaded_c=66,
+    memory_temperature_idle_c=39,
+    memory_temperature_loaded_c=64,
+    margins=Margins(zero_c=88, shutdown=-5, slowdown=-3, gpu_max=0, memory_max=0),
+    clocks_idle=Clocks(sm=120, memory=3996, video=600),
+    clocks_max=Clocks(sm=1965, memory=3996, video=1965),
+    row_remap_banks=3840,
+    sram_status=True,
+    repair_status=True,
+    unrepairable_flag=True,
+    nvlinks=18,
+    nvlink_mbps=53125,
+    nvlink_version=5,
+    c2c_mode=True,
+    pcie_generation=5,
+    gpm=True,
+    fabric=True,
+    fabric_health=True,
+    platform=True,
+    mig_profiles=(
+        MigProfile("1g.23gb", 0, 1, 1, 22784, 32767, 18, 1, 1, 1, 0, 7),
+        MigProfile("1g.45gb", 9, 1, 2, 45568, 65535, 26, 2, 1, 1, 0, 4),
+        MigProfile("2g.45gb", 1, 2, 2, 45568, 65535, 36, 2, 2, 2, 0, 3),
+        MigProfile("3g.90gb", 2, 3, 4, 91136, 131071, 70, 4, 3, 3, 0, 2),
+        MigProfile("4g.90gb", 3, 4, 4, 91136, 131071, 74, 4, 4, 4, 0, 1),
+        MigProfile("7g.180gb", 4, 7, 8, 182528, 262143, 148, 8, 7, 7, 1, 1),
+    ),
+)
+
 CARDS: Mapping[str, Card] = {
     "a100": _A100,
     "h100": _H100,
@@ -275,60 +345,44 @@ CARDS: Mapping[str, Card] = {
             MigProfile("7g.141gb", 4, 7, 8, 143104, 118475, 132, 8, 7, 7, 1, 1),
         ),
     ),
-    "b200": Card(
-        # nvidia-smi -q -x of eight B200, driver 580.105.08, idle. Assumed: loaded power and temperatures,
-        # speed of a link (NVLink 5: 100 GB/s in both directions), memory of MIG instances (eighths of the
-        # board).
-        name="NVIDIA B200",
-        architecture=BLACKWELL,
-        compute_capability=(10, 0),
-        device_id=0x290110DE,
-        subsystem_id=0x199910DE,
-        vbios="97.00.FA.00.09",
-        board_part="692-2G525-0220-500",
-        inforom_image="G525.0220.00.03",
-        inforom_oem="2.1",
-        inforom_ecc="7.16",
-        cores=18944,
-        memory_bus_bits=8192,
-        memory_total_mib=183359,
-        memory_reserved_mib=728,
-        bar1_total_mib=262144,
-        power_limit_w=1000.0,
-        power_limit_min_w=200.0,
-        power_limit_max_w=1000.0,
-        power_idle_w=195.68,
-        power_loaded_w=930.0,
-        power_average=True,
-        memory_power_idle_w=22.33,
-        memory_power_loaded_w=110.0,
-        temperature_idle_c=39,
-        temperature_loaded_c=66,
-        memory_temperature_idle_c=39,
-        memory_temperature_loaded_c=64,
-        margins=Margins(zero_c=88, shutdown=-5, slowdown=-3, gpu_max=0, memory_max=0),
-        clocks_idle=Clocks(sm=120, memory=3996, video=600),
-        clocks_max=Clocks(sm=1965, memory=3996, video=1965),
-        row_remap_banks=3840,
-        sram_status=True,
-        repair_status=True,
-        unrepairable_flag=True,
-        nvlinks=18,
-        nvlink_mbps=53125,
-        nvlink_version=5,
-        c2c_mode=True,
-        pcie_generation=5,
-        gpm=True,
-        fabric=True,
-        fabric_health=True,
-        platform=True,
+    "b200": _B200,
+    "gb200": msgspec.structs.replace(
+        # nvidia-smi -q -x of four GB200 of a rack, driver 580.173.02, idle. Assumed: loaded power and
+        # temperatures, links to the CPU as a GH200 has them, memory of MIG instances (eighths of the board).
+        _B200,
+        name="NVIDIA GB200",
+        device_id=0x294110DE,
+        subsystem_id=0x204610DE,
+        vbios="97.00.B9.00.69",
+        board_part="900-2G548-A801-000",
+        inforom_image="G548.0201.00.06",
+        memory_total_mib=189471,
+        memory_reserved_mib=742,
+        power_limit_w=1200.0,
+        power_limit_max_w=1200.0,
+        power_idle_w=165.93,
+        power_loaded_w=1120.0,
+        module_power=ModulePower(
+            limit_w=2500.0, limit_min_w=500.0, limit_max_w=2500.0, idle_w=467.17, loaded_w=2400.0
+        ),
+        memory_power_idle_w=30.26,
+        memory_power_loaded_w=120.0,
+        temperature_idle_c=27,
+        temperature_loaded_c=58,
+        memory_temperature_idle_c=27,
+        memory_temperature_loaded_c=56,
+        margins=Margins(zero_c=87, shutdown=-5, slowdown=-2, gpu_max=0, memory_max=0),
+        clocks_max=Clocks(sm=2062, memory=3996, video=1890),
+        row_remap_banks=3968,
+        c2c_links=10,
+        c2c_mbps=44712,
         mig_profiles=(
-            MigProfile("1g.23gb", 0, 1, 1, 22784, 32767, 18, 1, 1, 1, 0, 7),
-            MigProfile("1g.45gb", 9, 1, 2, 45568, 65535, 26, 2, 1, 1, 0, 4),
-            MigProfile("2g.45gb", 1, 2, 2, 45568, 65535, 36, 2, 2, 2, 0, 3),
-            MigProfile("3g.90gb", 2, 3, 4, 91136, 131071, 70, 4, 3, 3, 0, 2),
-            MigProfile("4g.90gb", 3, 4, 4, 91136, 131071, 74, 4, 4, 4, 0, 1),
-            MigProfile("7g.180gb", 4, 7, 8, 182528, 262143, 148, 8, 7, 7, 1, 1),
+            MigProfile("1g.23gb", 0, 1, 1, 23552, 32767, 18, 1, 1, 1, 0, 7),
+            MigProfile("1g.47gb", 9, 1, 2, 47104, 65535, 26, 2, 1, 1, 0, 4),
+            MigProfile("2g.47gb", 1, 2, 2, 47104, 65535, 36, 2, 2, 2, 0, 3),
+            MigProfile("3g.93gb", 2, 3, 4, 94208, 131071, 70, 4, 3, 3, 0, 2),
+            MigProfile("4g.93gb", 3, 4, 4, 94208, 131071, 74, 4, 4, 4, 0, 1),
+            MigProfile("7g.186gb", 4, 7, 8, 188416, 262143, 148, 8, 7, 7, 1, 1),
         ),
     ),
     "l40s": Card(

@@ -133,6 +133,15 @@ class Gpu:
         effort = mean(self.signals.drawn, now_s - window_s, now_s)
         return (card.power_idle_w + (card.power_loaded_w - card.power_idle_w) * effort) * self._power_factor
 
+    def module_power_w(self, now_s: float, window_s: float = 0.0) -> float | None:
+        """Power of the module around the GPU, at this moment or as a mean; None where there is none."""
+        module = self.card.module_power
+        if module is None:
+            return None
+        drawn = self.signals.drawn
+        effort = mean(drawn, now_s - window_s, now_s) if window_s else drawn.at(now_s)
+        return (module.idle_w + (module.loaded_w - module.idle_w) * effort) * self._power_factor
+
     def temperature_c(self, now_s: float) -> float:
         """Core temperature: follows the power of the last minute."""
         card = self.card

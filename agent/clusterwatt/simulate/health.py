@@ -51,6 +51,8 @@ class Health(msgspec.Struct):
     nvlink_down: set[int] = set()
     nvlink_errors: dict[tuple[str, int], int] = {}
     """By kind (replay, recovery, crc, flit, ecc, symbol, effective, ...) and link."""
+    c2c_errors: dict[tuple[str, int], int] = {}
+    """By kind (interrupt, replay, replay_back_to_back) and link to the CPU."""
     fabric_state: int | None = None
     """NVML_GPU_FABRIC_STATE_*, where it is not "completed"."""
     fabric_health_mask: int | None = None

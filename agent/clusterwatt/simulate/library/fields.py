@@ -25,7 +25,7 @@ from clusterwatt.simulate.work import mean
 DOUBLE, UNSIGNED_INT, UNSIGNED_LONG_LONG, SIGNED_INT = 0, 1, 3, 5
 
 # NVML_POWER_SCOPE_*
-SCOPE_GPU, SCOPE_MEMORY = 0, 2
+SCOPE_GPU, SCOPE_MODULE, SCOPE_MEMORY = range(3)
 
 Reader = Callable[[Gpu, int, float], "int | float"]
 
@@ -118,22 +118,36 @@ def total_energy(gpu: Gpu, scope: int, now_s: float) -> int:
     return milli(gpu.energy_j(now_s))
 
 
-def _of_the_gpu(read: Callable[[Gpu, float], float]) -> Reader:
-    """A quantity in watts or joules that no board here has in another scope."""
+@on_field(UNSIGNED_LONG_LONG, 191)
+def energy_in_scope(gpu: Gpu, scope: int, now_s: float) -> int:
+    needs(scope == SCOPE_GPU)
+    return milli(gpu.energy_j(now_s))
+
+
+def _or_of_the_module(
+    of_gpu: Callable[[Gpu, float], float], of_module: Callable[[Gpu, float], float | None]
+) -> Reader:
+    """A quantity in watts of the GPU, or of the module that it sits on."""
 
     def scoped(gpu: Gpu, scope: int, now_s: float) -> int:
-        needs(scope == SCOPE_GPU)
-        return milli(read(gpu, now_s))
+        needs(scope in {SCOPE_GPU, SCOPE_MODULE})
+        return milli(of_gpu(gpu, now_s) if scope == SCOPE_GPU else offered(of_module(gpu, now_s)))
 
     return scoped
 
 
-on_field(UNSIGNED_LONG_LONG, 191)(_of_the_gpu(lambda gpu, now_s: gpu.energy_j(now_s)))
-on_field(UNSIGNED_INT, 186)(_of_the_gpu(lambda gpu, now_s: gpu.power_w(now_s)))
-on_field(UNSIGNED_INT, 187)(_of_the_gpu(lambda gpu, _now_s: gpu.card.power_limit_min_w))
-on_field(UNSIGNED_INT, 188)(_of_the_gpu(lambda gpu, _now_s: gpu.card.power_limit_max_w))
-on_field(UNSIGNED_INT, 189)(_of_the_gpu(lambda gpu, _now_s: gpu.card.power_limit_w))
-on_field(UNSIGNED_INT, 190, 192)(_of_the_gpu(lambda gpu, _now_s: gpu.power_limit_w))
+def _module_limit(name: str) -> Callable[[Gpu, float], float | None]:
+    return lambda gpu, _now_s: None if gpu.card.module_power is None else getattr(gpu.card.module_power, name)
+
+
+for _ids, _of_gpu, _of_module in (
+    ((186,), lambda gpu, now_s: gpu.power_w(now_s), lambda gpu, now_s: gpu.module_power_w(now_s)),
+    ((187,), lambda gpu, _now_s: gpu.card.power_limit_min_w, _module_limit("limit_min_w")),
+    ((188,), lambda gpu, _now_s: gpu.card.power_limit_max_w, _module_limit("limit_max_w")),
+    ((189,), lambda gpu, _now_s: gpu.card.power_limit_w, _module_limit("limit_w")),
+    ((190, 192), lambda gpu, _now_s: gpu.power_limit_w, _module_limit("limit_w")),
+):
+    on_field(UNSIGNED_INT, *_ids)(_or_of_the_module(_of_gpu, _of_module))
 
 
 @on_field(UNSIGNED_INT, 185)
@@ -141,6 +155,8 @@ def power_average(gpu: Gpu, scope: int, now_s: float) -> int:
     if scope == SCOPE_MEMORY:
         idle, loaded = offered(gpu.card.memory_power_idle_w), offered(gpu.card.memory_power_loaded_w)
         return milli(idle + (loaded - idle) * mean(gpu.signals.sm, now_s - AVERAGE_S, now_s))
+    if scope == SCOPE_MODULE:
+        return milli(offered(gpu.module_power_w(now_s, AVERAGE_S)))
     needs(scope == SCOPE_GPU and gpu.card.power_average)
     return milli(gpu.mean_power_w(now_s, AVERAGE_S))
 

@@ -45,6 +45,10 @@ _OF_SM = {
 _VIDEO = (*range(30, 38), *range(40, 48), 50, 51)
 _PCIE_TX, _PCIE_RX = 20, 21
 _NVLINK, _FIRST_LINK = range(60, 98), 62  # receive and transmit of all links, then of each
+_C2C, _FIRST_C2C_LINK = (
+    range(100, 160),
+    104,
+)  # of all links, then of each: all sent, received; data sent, received
 _NAMES = {
     1: b"Graphics Utilization",
     2: b"SM Utilization",
@@ -160,6 +164,9 @@ def _value(metric: int, gpu: Gpu, second: GpmSample, means: _Means) -> float:
     elif metric in _NVLINK:
         value = _links_of(metric, gpu, second.instance) * means.nvlink
         value *= gpu.card.nvlink_mbps * 1e6 / _MIB
+    elif metric in _C2C:
+        value = _c2c_links_of(metric, gpu, second.instance) * means.pcie
+        value *= gpu.card.c2c_mbps * 1e6 / _MIB
     elif metric in _TOTALS and gpu.branch >= 595:
         value = _TOTALS[metric](gpu, second.signals, second.time_s)
     elif metric not in _VIDEO:
@@ -173,6 +180,14 @@ def _links_of(metric: int, gpu: Gpu, instance: int | None) -> int:
     if instance is not None or gpu.mig_enabled or link >= gpu.card.nvlinks or not gpu.card.nvlinks:
         raise Refused(NOT_SUPPORTED)
     return gpu.card.nvlinks if metric < _FIRST_LINK else 1
+
+
+def _c2c_links_of(metric: int, gpu: Gpu, instance: int | None) -> int:
+    """As `_links_of`, for the link to the CPU; known to drivers since r575."""
+    link = (metric - _FIRST_C2C_LINK) // 4
+    if instance is not None or link >= gpu.card.c2c_links or not gpu.card.c2c_links or gpu.branch < 575:
+        raise Refused(NOT_SUPPORTED)
+    return gpu.card.c2c_links if metric < _FIRST_C2C_LINK else 1
 
 
 # --- running totals, since r595 ----------------------------------------------------------------------

@@ -254,7 +254,42 @@ def platform_info(gpu: Gpu, info: Filled) -> None:
 def c2c_mode(gpu: Gpu, info: Filled) -> None:
     """Stated as disabled by Hopper and Blackwell boards without an NVIDIA CPU."""
     needs(gpu.card.c2c_mode)
-    info.isC2cEnabled = 0
+    info.isC2cEnabled = int(gpu.card.c2c_links > 0)
+
+
+@on_field(UNSIGNED_INT, 170, since=535)
+def c2c_count(gpu: Gpu, scope: int, now_s: float) -> int:
+    needs(gpu.card.c2c_links > 0)
+    return gpu.card.c2c_links
+
+
+def _c2c_link(gpu: Gpu, link: int) -> int:
+    if link >= c2c_count(gpu, 0, 0.0):
+        raise Refused(INVALID_ARGUMENT)
+    return link
+
+
+@on_field(UNSIGNED_INT, 171, since=535)
+def c2c_state(gpu: Gpu, scope: int, now_s: float) -> int:
+    _c2c_link(gpu, scope)
+    return 1
+
+
+@on_field(UNSIGNED_INT, 172, since=535)
+def c2c_speed(gpu: Gpu, scope: int, now_s: float) -> int:
+    _c2c_link(gpu, scope)
+    return gpu.card.c2c_mbps
+
+
+def _c2c_errors(field: int, kind: str) -> None:
+    def read(gpu: Gpu, scope: int, now_s: float) -> int:
+        return gpu.health.c2c_errors.get((kind, _c2c_link(gpu, scope)), 0)
+
+    on_field(UNSIGNED_LONG_LONG, field, since=570)(read)
+
+
+for _id, _kind in ((231, "interrupt"), (232, "replay"), (233, "replay_back_to_back")):
+    _c2c_errors(_id, _kind)
 
 
 @on_system("nvmlDeviceGetP2PStatus")
