@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterwatt.training.tfevents import Events
+from clusterwatt.training.tfevents import Events, Logged
 from tests.training.event_bytes import event, field, number, simple, varint
 
 WALL_S = 1_700_000_001.5
@@ -142,6 +142,26 @@ def test_a_message_that_is_none_is_counted_and_costs_no_other() -> None:
     good = event(WALL_S, 1, simple("loss", 0.5))
     assert events.scalars([good, good[:-2], b"\xff" * 20, b"", good]) == [("loss", 0.5, 1, WALL_S)] * 2
     assert events.malformed == 2
+
+
+STEPS = st.sampled_from([0, 1, 127, 128, 16_383, 16_384, 1 << 40, (1 << 63) - 1, -1])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["loss", "lost", "noise", "x"]), STEPS), max_size=40))
+def test_events_are_the_same_however_many_are_read_at_once(logged: list[tuple[str, int]]) -> None:
+    """Steps of other lengths before and behind, and tags that nobody asked for in between."""
+    together = Events(lambda tag: tag.startswith("lo"), from_start=True)
+    written = [
+        event(1.7e9 + place, step, simple(tag, float(place))) for place, (tag, step) in enumerate(logged)
+    ]
+    for _ in range(2):  # the second time every tag is known
+        assert together.scalars(written) == [
+            (tag, float(place), step, 1.7e9 + place)
+            for place, (tag, step) in enumerate(logged)
+            if tag.startswith("lo")
+        ]
+    others = [Logged(step, 1.7e9 + n) for n, (tag, step) in enumerate(logged) if not tag.startswith("lo")]
+    assert together.other == (others[-1] if others else None)
 
 
 @given(st.binary(max_size=200), st.booleans())
