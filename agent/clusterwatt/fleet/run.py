@@ -14,6 +14,7 @@ from clusterwatt import descriptors
 from clusterwatt.clock import Clock, SystemClock
 from clusterwatt.fleet import placed
 from clusterwatt.fleet.clock import FleetClock
+from clusterwatt.fleet.naming import lines_of, name_nodes
 from clusterwatt.fleet.node import FleetNode, FleetSettings
 from clusterwatt.fleet.play import Play
 from clusterwatt.fleet.scenario import CALM, Scenario
@@ -57,7 +58,8 @@ class Fleet:
         """One tick of each node; requests are answered in between."""
         for node in self.nodes:
             self._play.apply(node.number, node.library, self._clock.wall_s())
-            node.tick()
+            with lines_of(node.name):
+                node.tick()
             await asyncio.sleep(0)
 
     def absent(self) -> frozenset[int]:
@@ -71,12 +73,14 @@ class Fleet:
     def stop(self) -> None:
         """Close the books of all nodes."""
         for node in self.nodes:
-            node.stop()
+            with lines_of(node.name):
+                node.stop()
 
 
 def run(settings: FleetSettings, listen: str, speed: float, scenario: Scenario = CALM) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status. Raises OSError where it cannot listen."""
     descriptors.raise_limit()
+    name_nodes()
     with tempfile.TemporaryDirectory(prefix="clusterwatt-fleet-") as folder:
         return asyncio.run(_run(settings, listen, speed, Path(folder), scenario))
 
