@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clocks import FakeClock
 from tests.ledger.batches import MEMORY
 
 
@@ -15,3 +16,14 @@ from tests.ledger.batches import MEMORY
 def tmp_path() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A ledger that is not there yet, nor its folder."""
+    return tmp_path / "state" / "ledger.db"

@@ -51,16 +51,6 @@ COST = amounts().energy_cost + amounts().gpu_cost  # type: ignore[operator] # bo
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "ledger.db"
-
-
-@pytest.fixture
 def books(path: Path, clock: FakeClock) -> Iterator[Keeper]:
     made = keeper(path, clock)
     yield made

@@ -31,16 +31,6 @@ EVER = (0.0, 1e11)
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "ledger.db"
-
-
-@pytest.fixture
 def books(path: Path, clock: FakeClock) -> Iterator[Store]:
     made = Store(path, clock)
     yield made
