@@ -26,6 +26,7 @@ from clusterwatt.sysfs import Files
 from clusterwatt.training.collector import TrainingCollector
 from clusterwatt.training.reported import Mailbox
 from clusterwatt.training.writers import Process, hosts_of_work
+from clusterwatt.workloads.kubernetes.queue import KubernetesQueueCollector
 from clusterwatt.workloads.process import Listed, ProcessCollector, listed
 from clusterwatt.workloads.slurm_queue import SlurmQueueCollector
 from clusterwatt.workloads.writer import ProcessLookup
@@ -120,14 +121,21 @@ def _of_work(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
             return ProcessCollector(Files(config.node.root, clock), clock, lambda: known.on_gpus)
 
         yield Wanted("process", process, make)
-    yield from _queues(config)
+    yield from _queues(config, clock)
 
 
-def _queues(config: Config) -> Iterator[Wanted]:
+def _queues(config: Config, clock: Clock) -> Iterator[Wanted]:
     """What waits: asked by one agent of a cluster."""
-    slurm = config.workloads.slurm_queue
+    slurm, pods, kubernetes = (
+        config.workloads.slurm_queue,
+        config.workloads.kubernetes_queue,
+        config.workloads.kubernetes,
+    )
     if slurm.enabled and slurm.on_node in {"", node_name()}:
         yield Wanted("slurm_queue", slurm, partial(SlurmQueueCollector, slurm))
+    if pods.enabled and pods.on_node in {"", node_name()}:
+        make = partial(KubernetesQueueCollector, pods, kubernetes, clock)
+        yield Wanted("kubernetes_queue", pods, make, kubernetes)
 
 
 def _feeds(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:

@@ -39,7 +39,7 @@ from clusterwatt.config.model.recorder import Recorder
 from clusterwatt.config.model.section import Collector, NotEmpty, Pattern, Section
 from clusterwatt.config.model.simulate import Simulate
 from clusterwatt.config.model.training import Quantity, Training, TrainingModel
-from clusterwatt.config.model.workloads import Kubernetes, Slurm, SlurmQueue, Workloads
+from clusterwatt.config.model.workloads import Kubernetes, KubernetesQueue, Slurm, SlurmQueue, Workloads
 
 __all__ = [
     "SYSTEM_RELEASE_FILE",
@@ -61,6 +61,7 @@ __all__ = [
     "ImexCollector",
     "IpmiCollector",
     "Kubernetes",
+    "KubernetesQueue",
     "Ledger",
     "Limits",
     "Log",

@@ -108,6 +108,21 @@ class SlurmQueue(Collector, frozen=True):
     timeout_seconds: Annotated[float, Meta(gt=0, le=300)] = 20.0
 
 
+class KubernetesQueue(Collector, frozen=True):
+    """Pods that ask for GPUs and have no node yet, from the API (docs/KUBERNETES.md).
+
+    For one agent of a cluster: it lists such pods of all namespaces. Where the API is, which resources are
+    GPUs and which labels name a queue is said in workloads.kubernetes.
+    `on_node`: name of the node whose agent asks, where many share a configuration; empty: this one.
+    `timeout_seconds`: an answer that takes longer is given up.
+    """
+
+    enabled: bool = False
+    every_seconds: Annotated[float, Meta(ge=10, le=3_600)] = 60.0
+    on_node: str = ""
+    timeout_seconds: Annotated[float, Meta(gt=0, le=300)] = 20.0
+
+
 class Workloads(Section, frozen=True):
     """Who holds which GPU.
 
@@ -120,3 +135,4 @@ class Workloads(Section, frozen=True):
     container: Container = Container()
     process: Process = Process()
     slurm_queue: SlurmQueue = SlurmQueue()
+    kubernetes_queue: KubernetesQueue = KubernetesQueue()

@@ -84,6 +84,17 @@ class Api:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ApiError(f"the answer to {path} cannot be read: {error}") from error
 
+    def listed(self, path: str, kind: type[T], selector: str) -> T:
+        """A list from the server's watch cache; from its store where it has dropped that version."""
+        query = {"fieldSelector": selector, "resourceVersion": "0"}
+        try:
+            return self.get(path, kind, query)
+        except ApiError as error:
+            if error.status != http.client.GONE:
+                raise
+        del query["resourceVersion"]
+        return self.get(path, kind, query)
+
     def _exchange(self, target: str, accept: str) -> bytes:
         parts = urlsplit(self.url)
         headers = {"Accept": accept, "User-Agent": f"clusterwatt/{__version__}"}

@@ -20,7 +20,6 @@ from clusterwatt.workloads.kubernetes.objects import Object, PodList
 from clusterwatt.workloads.kubernetes.owners import FORBIDDEN, NOT_FOUND, Chain, Owners
 from clusterwatt.workloads.kubernetes.pods import Pod, PodName
 
-GONE = 410  # a version that the server no longer has
 AT_ONCE_SECONDS = 1.0  # when pods came or went
 AGAIN_SECONDS = 5.0  # for what the last answer did not hold
 FORBIDDEN_SECONDS = 60.0  # until what was forbidden is asked again
@@ -137,14 +136,7 @@ class Cluster:
         self.slices = slices.fetch(self._api, self._node)
 
     def _take_pods(self, alive: frozenset[str]) -> None:
-        query = {"fieldSelector": f"spec.nodeName={self._node}", "resourceVersion": "0"}
-        try:
-            answer = self._api.get("/api/v1/pods", PodList, query)
-        except ApiError as error:
-            if error.status != GONE:
-                raise
-            del query["resourceVersion"]
-            answer = self._api.get("/api/v1/pods", PodList, query)
+        answer = self._api.listed("/api/v1/pods", PodList, f"spec.nodeName={self._node}")
         told = [pods.from_api(pod, self._keys) for pod in answer.items or ()]
         known = {name: pod for name, pod in self.pods.items() if pod.uid in alive}
         self.pods = {**known, **{(pod.namespace, pod.name): pod for pod in told}}

@@ -56,6 +56,37 @@ class PodList(msgspec.Struct, frozen=True):
     items: list[Pod] | None = None
 
 
+class Resources(msgspec.Struct, frozen=True):
+    """What a container may use, by resource; whole numbers of devices, texts for all else."""
+
+    limits: dict[str, str | int | float] | None = None
+
+
+class Container(msgspec.Struct, frozen=True):
+    """A container of a pod's specification."""
+
+    resources: Resources = Resources()
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod asks for."""
+
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+
+
+class WaitingPod(Pod, frozen=True):
+    """A pod with what it asks for."""
+
+    spec: PodSpec = PodSpec()
+
+
+class WaitingPodList(msgspec.Struct, frozen=True):
+    """Pods with what they ask for."""
+
+    items: list[WaitingPod] | None = None
+
+
 class Attribute(msgspec.Struct, frozen=True):
     """An attribute of a device; those of other types have no `string`."""
 
