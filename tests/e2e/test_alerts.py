@@ -32,8 +32,8 @@ faults:
 - {fault: loss_not_finite, job: own-run, at: 30s}
 - {fault: xid, node: node-0001, gpu: 0, code: 79, at: 5s}
 - {fault: recovery_action, node: node-0002, gpu: 0, code: 1, at: 5s}
-- {fault: xid, node: node-0002, gpu: 0, code: 63, at: 25s}
-- {fault: xid, node: node-0002, gpu: 1, code: 63, at: 25s}
+- {fault: xid, node: node-0002, gpu: 0, code: 63, at: 45s}
+- {fault: xid, node: node-0002, gpu: 1, code: 63, at: 45s}
 - {fault: throttled, node: node-0003, gpu: 0, amount: 0.9, at: 5s}
 - {fault: nvlink_down, node: node-0003, gpu: 1, amount: 2, at: 5s}
 - {fault: port_down, node: node-0004, item: mlx5_0, at: 5s}
