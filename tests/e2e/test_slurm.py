@@ -243,45 +243,77 @@ def test_discovery_finds_the_node_in_both_forms(cluster: Slurm) -> None:
         assert discovery.read(cluster.run("scontrol", "show", "nodes", "--json")) == [node]
 
 
-def test_what_waits_is_told_by_the_agent_that_asks(cluster: Slurm, tmp_path: Path) -> None:
-    """More than fits: a job of each way to ask for GPUs, an array, one that is held, one without a GPU."""
-    commands = tmp_path / "commands"
-    commands.mkdir()
+@pytest.fixture
+def commands(cluster: Slurm, tmp_path: Path) -> Path:
+    """A folder of Slurm's commands for who has no environment; those of an unpacked package need one."""
+    folder = tmp_path / "commands"
+    folder.mkdir()
+    given = [key for key in ("SLURM_CONF", "LD_LIBRARY_PATH") if key in cluster.environment]
+    variables = " ".join(f"{key}='{cluster.environment[key]}'" for key in given)
     for name in ("squeue", "scontrol"):
-        # The commands of an unpacked package find neither libraries nor settings by themselves.
-        given = ("SLURM_CONF", "LD_LIBRARY_PATH")
-        variables = " ".join(
-            f"{key}='{cluster.environment[key]}'" for key in given if key in cluster.environment
-        )
         program = name if cluster.clients is None else cluster.clients / name
-        (commands / name).write_text(f"#!/bin/sh\nexec env {variables} '{program}' \"$@\"\n")
-        (commands / name).chmod(0o755)
-    asking = SlurmQueueCollector(SlurmQueue(commands=str(commands)))
+        (folder / name).write_text(f"#!/bin/sh\nexec env {variables} '{program}' \"$@\"\n")
+        (folder / name).chmod(0o755)
+    return folder
 
-    def waiting() -> list[Reading]:
-        return list(asking.collect())
 
-    all_gpus = BUSY + IDLE + FREE
-    assert waiting() == [SchedulerPending("slurm", "train", 0.0, 0.0)]
-    holder = cluster.submit("sleep 600", f"--gres=gpu:{all_gpus}")
+ASKED = (  # more than fits: each way to ask for GPUs, and how many that makes
+    (("--gres=gpu:2",), 2),
+    (("--gres=gpu:1", "--array=1-5%2"), 5),
+    (("--gpus=3",), 3),
+    (("--gpus-per-node=2",), 2),
+    (("--gpus-per-task=1", "--ntasks=4"), 4),
+    (("--gpus-per-socket=1", "--sockets-per-node=1"), 1),
+    (("--gres=gpu", "--hold", "--job-name=two words|and more"), 1),
+    (("--ntasks=1", "--begin=now+1day"), 0),
+)
+WAITING = SchedulerPending("slurm", "train", len(ASKED) - 1 + 5.0, sum(gpus for _, gpus in ASKED) + 0.0)
+NOTHING = SchedulerPending("slurm", "train", 0.0, 0.0)
+
+
+def fill(cluster: Slurm) -> None:
+    """One job that takes all GPUs, and those that wait for them."""
+    holder = cluster.submit("sleep 600", f"--gres=gpu:{BUSY + IDLE + FREE}")
     until(lambda: cluster.jobs().get(holder) == "RUNNING", SEEN_S, "the job runs")
-    assert waiting() == [SchedulerPending("slurm", "train", 0.0, 0.0)]
-    asked = (
-        (("--gres=gpu:2",), 2),
-        (("--gres=gpu:1", "--array=1-5%2"), 5),
-        (("--gpus=3",), 3),
-        (("--gpus-per-node=2",), 2),
-        (("--gpus-per-task=1", "--ntasks=4"), 4),
-        (("--gpus-per-socket=1", "--sockets-per-node=1"), 1),
-        (("--gres=gpu", "--hold", "--job-name=two words|and more"), 1),
-        (("--ntasks=1", f"--dependency=afterok:{holder}"), 0),
-    )
-    for options, _ in asked:
+    for options, _ in ASKED:
         cluster.submit("exit 0", *options)
-    jobs, gpus = len(asked) - 1 + 5, sum(count for _, count in asked)
-    assert waiting() == [SchedulerPending("slurm", "train", float(jobs), float(gpus))]
+
+
+def test_what_waits_is_counted_as_it_asks(cluster: Slurm, commands: Path) -> None:
+    asking = SlurmQueueCollector(SlurmQueue(commands=str(commands)))
+    assert list(asking.collect()) == [NOTHING]
+    fill(cluster)
+    assert list(asking.collect()) == [WAITING]
     cluster.cancel_all()
-    assert waiting() == [SchedulerPending("slurm", "train", 0.0, 0.0)]
+    assert list(asking.collect()) == [NOTHING]
     (commands / "squeue").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(OSError, match="squeue ended with 1"):
-        waiting()
+        list(asking.collect())
+
+
+def test_the_page_of_the_agent_that_asks_has_what_waits(
+    cluster: Slurm, commands: Path, tmp_path: Path
+) -> None:
+    fill(cluster)
+    settings = (
+        "simulate.jobs=false",
+        f"ledger.path={tmp_path}/ledger.db",
+        f"workloads.slurm.job_files={cluster.job_files}",
+        "workloads.slurm_queue.enabled=true",
+        "workloads.slurm_queue.every_seconds=10",
+        f"workloads.slurm_queue.commands={commands}",
+        "limits.families={scheduler_pending_jobs: true, scheduler_pending_gpus: true}",
+    )
+    arguments = [argument for setting in settings for argument in ("--set", setting)]
+    with agent(tmp_path, "--simulate", "h100", *arguments) as server:
+
+        def told() -> tuple[float | None, float | None]:
+            page, labels = server.page(), {"scheduler": "slurm", "partition": "train"}
+            return (
+                page.value("clusterwatt_scheduler_pending_jobs", **labels),
+                page.value("clusterwatt_scheduler_pending_gpus", **labels),
+            )
+
+        until(lambda: told() == (WAITING.jobs, WAITING.gpus), SEEN_S, "what waits is on the page")
+        cluster.cancel_all()
+        until(lambda: told() == (0.0, 0.0), SEEN_S, "nothing waits any more")
