@@ -248,6 +248,19 @@ def test_somebody_elses_transaction_is_told_and_outlasted(
     assert books.commit(state, payload(clock), (), month_of).booked_joules() == 2_800.0
 
 
+def test_what_could_not_be_rolled_back_does_not_hold_up_the_next_commit(
+    books: Store, path: Path, clock: FakeClock
+) -> None:
+    """A commit fails within its transaction, and so does its way back: it is taken before the next one."""
+    state = begun(books, clock)
+    assert books._rows is not None
+    books._rows.connection.execute("BEGIN IMMEDIATE")
+    books._rows.connection.execute("DELETE FROM job")
+    assert books.commit(state, payload(clock), (), month_of).booked_joules() == 2_800.0
+    with reader(path) as report:
+        assert report.job("slurm/1") is not None
+
+
 def test_readers_and_the_writer_do_not_wait_for_each_other(
     books: Store, path: Path, clock: FakeClock
 ) -> None:

@@ -72,6 +72,7 @@ class Store:
         The payload is on disk when this returns, and not at all when it raises.
         """
         with self._failing("written"):
+            self._roll_back()
             self._follow_file()
             try:
                 return self._commit(state, payload, wanted, month_of)
@@ -90,6 +91,7 @@ class Store:
         Totals of accounts, of nobody and of the jobs that are `live` stay as they are.
         """
         with self._failing("written"):
+            self._roll_back()
             rows = self._rows
             assert rows is not None
             cutoff_s = int((self._clock.wall_s() - retention_days * DAY_S) // HOUR_S) * HOUR_S
@@ -252,6 +254,11 @@ class Store:
             rows.write_totals(everything(change.state) if self._new else change)
         self._new = False
         return change.state
+
+    def _roll_back(self) -> None:
+        """Take back what failed when the way back failed too: it would be read as if it were written."""
+        if self._rows is not None and self._rows.connection.in_transaction:
+            self._rows.connection.execute("ROLLBACK")
 
     # --- Errors ----------------------------------------------------------------------------------------
 
