@@ -326,8 +326,8 @@ def test_the_case_of_a_profile_does_not_matter(written: Path, text: str) -> None
 
 
 def test_an_unknown_profile_is_refused_with_those_there_are() -> None:
-    assert refused(sets=["simulate.profile=h900", "limits.profile=no"]) == [
-        '--set: simulate.profile: expected "", a100, b200, gb200, h100, h200, l40s, rtx4080 or t4, got "h900"',
+    assert refused(sets=["simulate.profile=h9", "limits.profile=no"]) == [
+        '--set: simulate.profile: expected "", a100, b200, gb200, h100, h200, l40s, rtx4080 or t4, got "h9"',
         '--set: limits.profile: expected full, minimal or standard, got "no"',
     ]
 
