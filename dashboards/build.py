@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from dashboards.boards import BOARDS
-from dashboards.style import as_json
+from dashboards.grafana import as_json
 
 FOLDER = Path(__file__).parent / "json"
 

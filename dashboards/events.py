@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dashboards.style import BLUE, GREY, ORANGE, VERMILION, Annotation
+from dashboards.board import Annotation
+from dashboards.colours import BLUE, GREY, ORANGE, VERMILION
 
 JOB_START = Annotation(
     "Job start",

@@ -35,6 +35,11 @@ def worst(count: int, labels: str, expression: str, *, lowest: bool = False) -> 
     return f"({written}) and on ({labels}) {'bottomk' if lowest else 'topk'}({count}, {at_the_end})"
 
 
+def with_short_job(expression: str) -> str:
+    """The series with the label `short`: a job's identifier that fits into a cell; of a UUID its begin."""
+    return f'label_replace({expression}, "short", "$1", "job_id", "(.{{1,16}}).*")'
+
+
 def _of_cluster(found: re.Match[str]) -> str:
     name = found.group().removesuffix("{")
     return f"{name}{{{CLUSTER}, " if found["open"] else f"{name}{{{CLUSTER}}}"

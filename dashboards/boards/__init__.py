@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dashboards.board import Board
 from dashboards.boards import cluster, energy, fabric, fleet, gpu, job, node, storage
-from dashboards.style import Board
 
 BOARDS: tuple[Board, ...] = (
     cluster.BOARD,

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from dashboards import events
-from dashboards.style import (
-    BYTES_S,
-    COUNT,
-    HAS,
-    HOURS,
-    MONEY,
-    NONE,
-    ORANGE,
-    RATIO,
-    SECONDS,
-    STATES,
-    TO_JOB,
-    WATT,
-    Board,
-    Query,
-    bad_from,
-    cells,
-    good_above,
-    good_below,
-    label,
-    lines,
-    link,
-    stats,
-    table,
-)
+from dashboards.board import Board, Query
+from dashboards.colours import ACTIVITY, ORANGE, STATES, bad_from, good_above, good_below
+from dashboards.fields import NONE
+from dashboards.links import TO_SHORT_JOB, label, link
+from dashboards.panels import cells, lines, stats
+from dashboards.promql import with_short_job
+from dashboards.tables import table
+from dashboards.units import BYTES_S, COUNT, HOURS, MONEY, RATIO, SECONDS, WATT
+from dashboards.variables import HAS
 
 TOTAL = "sum(clusterwatt_gpus_expected > 0 or clusterwatt_gpus_visible)"
 # Boards, as in TOTAL: a MIG instance is no GPU of its own.
@@ -42,8 +26,8 @@ FEEDS = (
     "max(sum by (feed) (clusterwatt_node_power_feed_ratio * on (instance) group_left () "
     "instance:clusterwatt_power_watts:rate5m) / on (feed) max by (feed) (clusterwatt_power_feed_capacity_watts))"
 )
+RAN = "max_over_time(clusterwatt_job_info[$__range])"
 JOBS = 'clusterwatt_job_info{user=~"$user", account=~"$account"}'
-ACTIVITY = good_above(0.5, 0.25)
 
 gpus = stats(
     "GPUs",
@@ -115,7 +99,7 @@ jobs = table(
     "One row a job, on however many nodes. Activity, and power as a share of the limit, are means of five minutes; steps per second come "
     "from its training reports. Idle: GPUs held and not used, mean of the last hour.",
     (17, 8),
-    Query(f"max by (job_id, name, user, account) ({JOBS})"),
+    Query(f"max by (job_id, short, name, user, account) ({with_short_job(JOBS)})"),
     Query("max by (job_id) (job:clusterwatt_gpus:sum)", "GPUs", COUNT),
     Query("max by (job_id) (job:clusterwatt_age:seconds)", "Age", SECONDS, decimals=0),
     Query("max by (job_id) (job:clusterwatt_activity:ratio_rate5m)", "Activity", RATIO, ACTIVITY, decimals=0),
@@ -145,13 +129,14 @@ jobs = table(
         bad_from(),
         absent=NONE,
     ),
-    keys={"name": "Name", "job_id": "Job", "user": "User", "account": "Account"},
-    links={"Name": TO_JOB},
+    keys={"name": "Name", "short": "Job", "job_id": "job_id", "user": "User", "account": "Account"},
+    links={"Name": TO_SHORT_JOB},
     sort="GPUs",
     only="GPUs",
+    absent="n/a",
     widths={
-        "Name": 130,
-        "Job": 120,
+        "Name": 120,
+        "Job": 125,
         "GPUs": 75,
         "Age": 80,
         "Activity": 75,
@@ -192,9 +177,16 @@ wasted = table(
         MONEY,
         absent="no price",
     ),
-    Query("max by (job_id, name, user, account) (max_over_time(clusterwatt_job_info[$__range]))"),
-    keys={"name": "Name", "job_id": "Job", "user": "User", "account": "Account", "currency": "Currency"},
-    links={"Name": TO_JOB},
+    Query(f"max by (job_id, short, name, user, account) ({with_short_job(RAN)})"),
+    keys={
+        "name": "Name",
+        "short": "Job",
+        "job_id": "job_id",
+        "user": "User",
+        "account": "Account",
+        "currency": "Currency",
+    },
+    links={"Name": TO_SHORT_JOB},
     sort="Idle",
     only="Idle",
 )
@@ -216,9 +208,9 @@ best = table(
         HOURS,
         decimals=1,
     ),
-    Query("max by (job_id, name, user, account) (max_over_time(clusterwatt_job_info[$__range]))"),
-    keys={"name": "Name", "job_id": "Job", "user": "User", "account": "Account"},
-    links={"Name": TO_JOB},
+    Query(f"max by (job_id, short, name, user, account) ({with_short_job(RAN)})"),
+    keys={"name": "Name", "short": "Job", "job_id": "job_id", "user": "User", "account": "Account"},
+    links={"Name": TO_SHORT_JOB},
     sort="Activity",
     only="Activity",
 )

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from dashboards.promql import worst
-from dashboards.style import (
-    COUNT,
-    GRAMS,
-    GREEN,
-    GREY,
-    HAS,
-    KWH,
-    MONEY,
-    ORANGE,
-    RATIO,
-    SECONDS,
-    SKY,
-    STATES,
-    TO_JOB,
-    WATT,
-    Board,
-    Query,
-    bars,
-    good_below,
-    lines,
-    stats,
-    table,
-)
+from dashboards.board import Board, Query
+from dashboards.colours import GREEN, GREY, ORANGE, SKY, STATES, good_below
+from dashboards.links import TO_SHORT_JOB
+from dashboards.panels import bars, lines, stats
+from dashboards.promql import with_short_job, worst
+from dashboards.tables import table
+from dashboards.units import COUNT, GRAMS, KWH, MONEY, RATIO, SECONDS, WATT
+from dashboards.variables import HAS
 
 FEED = (
     "sum by (feed) (clusterwatt_node_power_feed_ratio * on (instance) group_left () "
     "instance:clusterwatt_power_watts:rate5m) / on (feed) max by (feed) (clusterwatt_power_feed_capacity_watts)"
 )
+RAN = 'max_over_time(clusterwatt_job_info{user=~"$user", account=~"$account"}[$__range])'
 OF_PARTS = 'component!="platform"'
 
 now = stats(
@@ -152,11 +137,16 @@ top = table(
         COUNT,
         decimals=2,
     ),
-    Query(
-        'max by (job_id, name, user, account) (max_over_time(clusterwatt_job_info{user=~"$user", account=~"$account"}[$__range]))'
-    ),
-    keys={"name": "Name", "job_id": "Job", "user": "User", "account": "Account", "currency": "Currency"},
-    links={"Name": TO_JOB},
+    Query(f"max by (job_id, short, name, user, account) ({with_short_job(RAN)})"),
+    keys={
+        "name": "Name",
+        "short": "Job",
+        "job_id": "job_id",
+        "user": "User",
+        "account": "Account",
+        "currency": "Currency",
+    },
+    links={"Name": TO_SHORT_JOB},
     sort="Energy",
     only="Energy",
     widths={"Name": 110, "Job": 120, "User": 65, "Currency": 75},
@@ -215,7 +205,7 @@ intensity = lines(
 rates = stats(
     "What energy is multiplied by",
     "Age of the carbon intensity where a service states it, price of a kWh, power usage effectiveness of the site.",
-    (12, 4),
+    (24, 4),
     Query(
         "max(time() - clusterwatt_carbon_intensity_timestamp_seconds)",
         "age of the intensity",
@@ -306,9 +296,9 @@ BOARD = Board(
     first=[[now], [by_state, budgets], [top, nothing]],
     folds=[
         ("For nothing, by day", [[by_day, by_day_money]]),
-        ("Rates and feeds", [[intensity, feeds], [rates, methods]]),
+        ("Rates and feeds", [[intensity, feeds], [rates]]),
         ("Tokens and FLOP per joule", [[tokens, flops]]),
-        ("Trust", [[trust]]),
+        ("Trust", [[methods, trust]]),
     ],
     since="now-7d",
 )

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 from dashboards import events
+from dashboards.board import Board, Query
+from dashboards.colours import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, YELLOW, bad_from, good_below
+from dashboards.fields import FULL, NONE
+from dashboards.links import TO_GPU, TO_NODE, label, link
+from dashboards.panels import cells, lines, stats
 from dashboards.promql import worst
-from dashboards.style import (
-    BITS_S,
-    BLUE,
-    BYTES_S,
-    COUNT,
-    FULL,
-    GREEN,
-    HAS,
-    NONE,
-    ORANGE,
-    PER_S,
-    RATIO,
-    SKY,
-    TO_GPU,
-    TO_NODE,
-    VERMILION,
-    Board,
-    Query,
-    bad_from,
-    cells,
-    good_below,
-    label,
-    lines,
-    link,
-    stats,
-    table,
-)
+from dashboards.tables import table
+from dashboards.units import BITS_S, BYTES_S, COUNT, PER_S, RATIO
+from dashboards.variables import HAS
 
 NODES = 'instance=~"$instance"'
 EXPECTED = "and on (instance, device, port) clusterwatt_rdma_port_expected == 1"
@@ -48,7 +29,14 @@ WORST_SHARE = (
 LINE_RATE = f"rate(clusterwatt_rdma_transmit_bytes_total{{{NODES}}}[$r]) / clusterwatt_rdma_link_rate_bytes_per_second"
 BALANCED = f"(rate(clusterwatt_rdma_transmit_bytes_total{{{NODES}}}[10m]) {EXPECTED})"
 WORST = "symbol|retransmit|local_link_integrity|buffer_overrun|transmit_discard|timeout"
-ERRORS = {"symbol": ORANGE, "retransmit": SKY, "timeout": VERMILION, "local_link_integrity": GREEN}
+ERRORS = {
+    "symbol": ORANGE,
+    "retransmit": SKY,
+    "timeout": VERMILION,
+    "local_link_integrity": GREEN,
+    "buffer_overrun": PINK,
+    "transmit_discard": YELLOW,
+}
 
 ports = stats(
     "Ports",
@@ -152,11 +140,12 @@ errors = lines(
     (12, 7),
     Query(f"sum by (error) (rate(clusterwatt_rdma_errors_total{{{NODES}}}[$r]))", "{{error}}", PER_S),
     colours=ERRORS,
+    high=1,
 )
 pause = lines(
     "Pause, the five worst (profile full)",
     f"Share of time that a port was told to wait (PFC). {FULL}",
-    (12, 7),
+    (8, 7),
     Query(
         worst(
             5,
@@ -170,12 +159,12 @@ pause = lines(
     ),
 )
 lost = lines(
-    "Ethernet: errors and drops, share of packets, the worst",
+    "Ethernet: errors and drops, share of packets",
     "Received with errors or dropped, over packets received. Above 1 %: a bad cable, or a full queue.",
-    (12, 7),
+    (8, 7),
     Query(
         worst(
-            5,
+            3,
             "instance, device",
             f"rate(clusterwatt_network_receive_errors_total{{{NODES}}}[$r]) / (rate(clusterwatt_network_receive_packets_total[$r]) > 0)",
         ),
@@ -186,7 +175,7 @@ lost = lines(
     ),
     Query(
         worst(
-            5,
+            3,
             "instance, device",
             f"rate(clusterwatt_network_receive_drops_total{{{NODES}}}[$r]) / (rate(clusterwatt_network_receive_packets_total[$r]) > 0)",
         ),
@@ -199,7 +188,7 @@ lost = lines(
 carrier = lines(
     "Ethernet: changes of carrier in an hour, the worst",
     "How often a link came or went. Normal: none.",
-    (12, 7),
+    (8, 7),
     Query(
         worst(
             8, "instance, device", f"increase(clusterwatt_network_carrier_changes_total{{{NODES}}}[1h]) > 0.5"
@@ -254,7 +243,7 @@ domains = table(
 unregistered = table(
     "GPUs that are not in their NVLink domain",
     "By node: registration not started or in progress.",
-    (8, 7),
+    (12, 7),
     Query(
         f'count by (instance) (clusterwatt_gpu_fabric_state{{{NODES}, state=~"not_started|in_progress"}} == 1)',
         "GPUs",
@@ -273,7 +262,7 @@ BOARD = Board(
     first=[[ports], [grid, faults], [traffic, congestion]],
     folds=[
         ("Balance and errors", [[balance, errors]]),
-        ("Ethernet", [[lost, carrier], [pause]]),
+        ("Ethernet", [[lost, carrier, pause]]),
         ("NVLink", [[nvlink, short], [domains, unregistered]]),
     ],
     annotations=[events.LINK_DOWN, events.MAINTENANCE],

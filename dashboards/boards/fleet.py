@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from dashboards import events
-from dashboards.promql import worst
-from dashboards.style import (
-    BYTES,
-    COUNT,
+from dashboards.board import Board, Query
+from dashboards.colours import (
     GREEN,
     GREY,
-    HAS,
-    HOURS,
-    NONE,
     ORANGE,
     PINK,
-    RATIO,
-    SECONDS,
     SKY,
     STATES,
-    TO_GPU,
-    TO_JOB,
-    TO_NODE,
     VERMILION,
-    Board,
-    Query,
     bad_from,
-    bars,
     good_above,
     good_below,
-    lines,
-    stats,
-    table,
 )
+from dashboards.fields import NONE
+from dashboards.links import TO_GPU, TO_JOB, TO_NODE
+from dashboards.panels import bars, lines, stats
+from dashboards.promql import worst
+from dashboards.tables import table
+from dashboards.units import BYTES, COUNT, HOURS, RATIO, SECONDS
+from dashboards.variables import HAS
 
 GPU = "max by (instance, gpu, uuid)"
 NODE = "max by (instance)"
@@ -104,7 +95,7 @@ xid_days = lines(
     "XIDs by class and day",
     "How many in the day before each bar. Application: the program's own fault; the others are of driver, "
     "hardware, memory or link.",
-    (12, 7),
+    (8, 8),
     Query(
         # increase() would miss the first of a code, whose series begins with it. What fell began anew.
         "sum by (xid_class) (clusterwatt_gpu_xid_errors_total - "
@@ -193,7 +184,7 @@ wear = table(
     "Memory wear",
     "GPUs with failed or pending remaps, with banks that have few spare rows, marked by the vendor, or with the "
     "most remapped rows.",
-    (12, 7),
+    (8, 8),
     Query(
         f"{GPU} (clusterwatt_gpu_row_remap_failed) == 1",
         "Failed",
@@ -237,11 +228,11 @@ wear = table(
     absent="-",
 )
 heat = bars(
-    "Hours held back by heat or power brake, the 15 worst nodes",
+    "Hours held back by heat or power brake, the worst nodes",
     "GPU hours in the range in which the hardware slowed its GPUs.",
-    (12, 7),
+    (8, 8),
     Query(
-        'topk(15, sum by (instance) (increase(clusterwatt_gpu_throttle_seconds_total{reason=~"hw_thermal|hw_power_brake"}[$__range])) / 3600)',
+        'topk(10, sum by (instance) (increase(clusterwatt_gpu_throttle_seconds_total{reason=~"hw_thermal|hw_power_brake"}[$__range])) / 3600)',
         "{{instance}}",
         HOURS,
     ),
@@ -312,7 +303,7 @@ trouble = table(
     "Agents in trouble",
     "Collectors that hang, series that were dropped, readings that fail, text files that are refused, "
     "configurations that were not taken. Normal: none.",
-    (24, 7),
+    (16, 7),
     Query(
         "max by (instance, collector) (clusterwatt_collector_stuck_seconds) > 0",
         "Hangs for",
@@ -396,7 +387,7 @@ collectors = lines(
 series = lines(
     "Series of the largest agent",
     "Series on one page; the limit is `limits.max_series`.",
-    (12, 7),
+    (8, 7),
     Query("max(clusterwatt_series)", "series", COUNT),
 )
 
@@ -407,10 +398,10 @@ BOARD = Board(
     HAS["fleet"],
     first=[[alerts, hand], [codes, offenders], [monitor]],
     folds=[
-        ("Memory wear, heat, XIDs by day", [[wear, heat], [xid_days]]),
+        ("Memory wear, heat, XIDs by day", [[wear, heat, xid_days]]),
         ("Versions", [[drivers, vbios, versions]]),
         ("GPU hours", [[hours, share]]),
-        ("Agents", [[trouble], [cpu, memory, collectors], [series]]),
+        ("Agents", [[trouble, series], [cpu, memory, collectors]]),
     ],
     annotations=[events.EVERYWHERE, events.DRIVER],
     since="now-7d",

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from dashboards import events
-from dashboards.style import (
+from dashboards.board import Board, Query
+from dashboards.colours import (
     BLUE,
-    BYTES,
-    BYTES_S,
-    CELSIUS,
-    COUNT,
-    FULL,
     GREEN,
     GREY,
-    HAS,
-    HERTZ,
-    HOURS,
-    KWH,
-    MONEY,
-    NONE,
+    MARGIN,
+    NOTHING,
     ORANGE,
     PINK,
-    RATIO,
     SKY,
     STATES,
-    TO_JOB,
-    TO_NODE,
     VERMILION,
-    WATT,
     YELLOW,
-    Board,
-    Query,
     bad_from,
-    bars,
     good_above,
-    lines,
-    link,
-    states,
-    stats,
-    table,
 )
+from dashboards.fields import FULL
+from dashboards.links import TO_JOB, TO_NODE, link
+from dashboards.panels import bars, lines, states, stats
+from dashboards.tables import newest_first, table
+from dashboards.units import BYTES, BYTES_S, CELSIUS, COUNT, HERTZ, HOURS, KWH, MONEY, RATIO, WATT
+from dashboards.variables import HAS
 
 GPU = 'uuid="$uuid"'
 REASONS = {
@@ -98,7 +84,7 @@ state = stats(
         absent="not known yet",
     ),
     Query(f"max(clusterwatt_gpu_performance_state{{{GPU}}})", "P-state", COUNT),
-    Query(f"min(clusterwatt_gpu_temperature_margin_celsius{{{GPU}}})", "margin", CELSIUS, good_above(10, 5)),
+    Query(f"min(clusterwatt_gpu_temperature_margin_celsius{{{GPU}}})", "margin", CELSIUS, MARGIN),
     to=link("fleet"),
 )
 activity = lines(
@@ -186,12 +172,12 @@ throttle = lines(
 reasons = states(
     "Held back, when",
     "Reasons for which the card was held back for more than a twentieth of the time.",
-    (16, 7),
+    (8, 7),
     Query(
         f"sum by (reason) (rate(clusterwatt_gpu_throttle_seconds_total{{{GPU}}}[$r])) > bool 0.05",
         "{{reason}}",
     ),
-    texts={"0": ("no", "#2f3237"), "1": ("held back", ORANGE)},
+    texts={"0": ("no", NOTHING), "1": ("held back", ORANGE)},
 )
 pipes = lines(
     "Pipes (profile full)",
@@ -260,14 +246,14 @@ nvlink = lines(
 nvlinks = states(
     "NVLinks, up and down",
     "Each link of the card.",
-    (8, 7),
+    (12, 10),
     Query(f"max by (link) (clusterwatt_gpu_nvlink_up{{{GPU}}})", "{{link}}"),
     texts={"1": ("up", BLUE), "0": ("down", VERMILION)},
 )
 nvlink_errors = lines(
     "NVLink errors in an hour",
     "By kind. More than one recovery or a hundred replays in an hour: look at the link.",
-    (8, 7),
+    (12, 10),
     Query(
         f"max by (error) (increase(clusterwatt_gpu_nvlink_errors_total{{{GPU}}}[1h]))",
         "{{error}}",
@@ -275,11 +261,12 @@ nvlink_errors = lines(
         many=True,
         colour=ORANGE,
     ),
+    high=1,
 )
 ecc = table(
     "Memory errors",
     "ECC errors by kind, window and place. Any uncorrected one matters; corrected ones in numbers are a hint.",
-    (10, 8),
+    (12, 8),
     Query(f"max by (type, window, location) (clusterwatt_gpu_ecc_errors_total{{{GPU}}})", "Errors", COUNT),
     keys={"type": "Type", "window": "Since", "location": "Where"},
     sort="Errors",
@@ -288,7 +275,7 @@ rows = stats(
     "Row remapping",
     "Pending: a reset is needed to remap. Failed: no spare row is left, replace the card. Banks without spare "
     "rows; the vendor's mark for replacement.",
-    (14, 4),
+    (14, 5),
     Query(
         f"max(clusterwatt_gpu_row_remap_pending{{{GPU}}})",
         "pending",
@@ -321,25 +308,18 @@ rows = stats(
 banks = bars(
     "Banks by spare rows left",
     "How many memory banks have all, many, some, few or no spare rows.",
-    (14, 4),
+    (10, 5),
     Query(f"max by (spare) (clusterwatt_gpu_row_remap_banks{{{GPU}}})", "{{spare}}", COUNT),
 )
-xids = table(
+xids = newest_first(
     "XID history",
     "Each code once, with the time of the newest and how many there were since the agent began.",
-    (12, 7),
-    Query(
-        f"1000 * max by (xid, xid_class, severity) (clusterwatt_gpu_last_xid_timestamp_seconds{{{GPU}}})",
-        "When",
-        "dateTimeAsIso",
-    ),
+    (12, 8),
+    f"max by (xid, xid_class, severity) (clusterwatt_gpu_last_xid_timestamp_seconds{{{GPU}}})",
     Query(
         f"max by (xid, xid_class, severity) (clusterwatt_gpu_xid_errors_total{{{GPU}}})", "How many", COUNT
     ),
     keys={"xid": "XID", "xid_class": "Class", "severity": "Severity"},
-    sort="When",
-    absent=NONE,
-    order=("When",),
 )
 month_heat = lines(
     "Hottest of each day, 30 days",
@@ -361,6 +341,7 @@ month_ecc = lines(
         many=True,
         colour=ORANGE,
     ),
+    high=1,
     every="1d",
     bars=True,
     time_from="30d",
@@ -374,6 +355,7 @@ month_held = lines(
         "held back",
         HOURS,
     ),
+    high=1,
     every="1d",
     bars=True,
     time_from="30d",
@@ -419,9 +401,9 @@ BOARD = Board(
     HAS["gpu"],
     first=[[who, state], [activity, power], [memory, temperature, throttle]],
     folds=[
-        ("Held back, clocks, pipes", [[reasons, pipes], [clocks]]),
-        ("PCIe and NVLink", [[pcie, lanes, nvlink], [nvlinks, nvlink_errors]]),
-        ("Memory health, XIDs", [[ecc, rows], [banks], [xids]]),
+        ("Held back, clocks, pipes", [[reasons, clocks, pipes]]),
+        ("PCIe and NVLink", [[pcie, nvlink, lanes], [nvlinks, nvlink_errors]]),
+        ("Memory health, XIDs", [[rows, banks], [ecc, xids]]),
         ("30 days", [[month_heat, month_ecc, month_held]]),
         ("Time, energy, money", [[time_spent, energy_spent, money_spent]]),
     ],

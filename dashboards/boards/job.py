@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 from dashboards import events
-from dashboards.promql import worst
-from dashboards.style import (
+from dashboards.board import Board, Query
+from dashboards.colours import (
     BLUE,
-    BYTES_S,
-    CELSIUS,
-    COUNT,
-    FULL,
-    GRAMS,
     GREEN,
     GREY,
-    HAS,
-    HERTZ,
-    HOURS,
-    KWH,
-    MONEY,
-    NONE,
+    HELD_BACK,
+    MARGIN,
     ORANGE,
-    RATIO,
-    SECONDS,
     SKY,
-    TO_GPU,
-    TO_NODE,
     VERMILION,
-    Board,
-    Query,
-    cells,
+    YELLOW,
     good_above,
     good_below,
-    label,
-    lines,
-    link,
-    states,
-    stats,
-    table,
 )
+from dashboards.fields import FULL, NONE
+from dashboards.links import TO_GPU, TO_NODE, label, link
+from dashboards.panels import cells, lines, states, stats
+from dashboards.promql import worst
+from dashboards.tables import table
+from dashboards.units import BYTES_S, CELSIUS, COUNT, GRAMS, HERTZ, HOURS, KWH, MONEY, RATIO, SECONDS
+from dashboards.variables import HAS
 
 JOB = 'job_id="$job_id"'
 RUN = f'{JOB}, run=~"$run"'
@@ -45,6 +31,15 @@ ACTIVITY = f"gpu_job:clusterwatt_activity:ratio_rate5m{{{JOB}}}"
 POWER = f"gpu_job:clusterwatt_power_of_limit:ratio_rate5m{{{JOB}}}"
 CLOCK = f"gpu_job:clusterwatt_sm_clock:hertz{{{JOB}}}"
 NO_REPORTS = "no reports"
+
+# One bar a run: phases exclude each other. A run that is in none is not drawn.
+PHASES = {"warmup": YELLOW, "train": BLUE, "eval": GREEN, "checkpoint": ORANGE}
+PHASE = "max by (run) ({})".format(
+    " or ".join(
+        f'({number} * (clusterwatt_training_phase{{{RUN}, phase="{name}"}} == 1))'
+        for number, name in enumerate(PHASES)
+    )
+)
 
 header = stats(
     "Now",
@@ -93,9 +88,11 @@ use = lines(
     "Activity of the job's GPUs: the tenth from below, the middle, the tenth from above; power as a share of the "
     "limit; tensor cores. A gap between the lines of activity is imbalance; low power at high activity is waiting.",
     (12, 8),
-    Query(f"quantile(0.1, {ACTIVITY})", "activity, low tenth", RATIO, colour=SKY, dashed=True),
-    Query(f"quantile(0.5, {ACTIVITY})", "activity, median", RATIO, colour=SKY),
-    Query(f"quantile(0.9, {ACTIVITY})", "activity, high tenth", RATIO, colour=BLUE, dashed=True),
+    Query(f"quantile(0.1, {ACTIVITY})", "activity, low tenth", RATIO, colour=SKY),
+    Query(f"quantile(0.5, {ACTIVITY})", "activity, median", RATIO, colour=BLUE),
+    Query(
+        f"quantile(0.9, {ACTIVITY})", "activity, high tenth", RATIO, colour=SKY, band="activity, low tenth"
+    ),
     Query(f"quantile(0.5, {POWER})", "power of limit, median", RATIO, colour=ORANGE),
     Query(f"job:clusterwatt_tensor:ratio_rate5m{{{JOB}}}", "tensor cores", RATIO, colour=GREEN),
     high=1,
@@ -125,9 +122,12 @@ phase = states(
     "Phase and trouble",
     "Which phase each run is in, and which alerts fire for the job.",
     (8, 7),
-    Query(f"max by (run, phase) (clusterwatt_training_phase{{{RUN}}})", "{{phase}}"),
-    Query(f'max by (alertname) (2 * (ALERTS{{alertstate="firing", {JOB}}} > bool 0))', "{{alertname}}"),
-    texts={"0": ("no", "#2f3237"), "1": ("yes", BLUE), "2": ("firing", VERMILION)},
+    Query(PHASE, "{{run}}"),
+    Query(f'max by (alertname) (9 * (ALERTS{{alertstate="firing", {JOB}}} > bool 0))', "{{alertname}}"),
+    texts={
+        **{str(number): (name, colour) for number, (name, colour) in enumerate(PHASES.items())},
+        "9": ("alert", VERMILION),
+    },
 )
 problems = table(
     "Alerts of this job, firing",
@@ -223,13 +223,13 @@ slow = table(
         "max by (instance, gpu, uuid) (clusterwatt_gpu_temperature_margin_celsius $ofjob)",
         "Margin",
         CELSIUS,
-        good_above(10, 5),
+        MARGIN,
     ),
     Query(
         'sum by (instance, gpu, uuid) (rate(clusterwatt_gpu_throttle_seconds_total{reason=~"hw_.*|sw_thermal"}[10m])) $ofjob',
         "Held back",
         RATIO,
-        good_below(0.1, 0.5),
+        HELD_BACK,
     ),
     Query("max by (instance, gpu, uuid) (clusterwatt_gpu_pcie_link_width $ofjob)", "PCIe lanes", COUNT),
     Query(
@@ -360,7 +360,7 @@ cost = stats(
 members = table(
     "Pods and containers (profile full)",
     f"Members of a job of Kubernetes, on all its nodes. {FULL}",
-    (24, 5),
+    (18, 5),
     Query(f"max by (instance, k8s_namespace, k8s_pod, k8s_container) (clusterwatt_job_pod_info{{{JOB}}})"),
     keys={"instance": "Node", "k8s_namespace": "Namespace", "k8s_pod": "Pod", "k8s_container": "Container"},
     links={"Node": TO_NODE},
@@ -385,7 +385,7 @@ nodes = table(
 signal = stats(
     "GPUs by signal",
     "What activity is read from: SM activity (GPM), or utilization on cards without it.",
-    (8, 6),
+    (6, 5),
     Query(f"count by (signal) ({ACTIVITY})", "{{signal}}", COUNT),
 )
 
@@ -400,7 +400,7 @@ BOARD = Board(
         ("Gradient, accuracy", [[gradient, scalars]]),
         ("Is one GPU slow?", [ranks, [slow]]),
         ("Memory, links, data", [[memory, traffic, data], [latency, nodes]]),
-        ("Signal, members", [[signal], [members]]),
+        ("Signal, members", [[signal, members]]),
     ],
     annotations=[events.JOB_START, events.XID_OF_JOB, events.ALERTS_OF_JOB, events.PHASES],
 )

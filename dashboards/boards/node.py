@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 from dashboards import events
-from dashboards.promql import worst
-from dashboards.style import (
+from dashboards.board import Board, Query
+from dashboards.colours import (
+    ACTIVITY,
     BLUE,
-    BYTES,
-    BYTES_S,
-    CELSIUS,
-    COUNT,
-    FULL,
+    BY_GPU,
     GREEN,
-    HAS,
-    HERTZ,
-    NONE,
+    HELD_BACK,
+    MARGIN,
     ORANGE,
-    RATIO,
-    SECONDS,
     SKY,
-    TO_JOB,
     VERMILION,
-    WATT,
-    Board,
-    Query,
     bad_from,
-    cell,
-    good_above,
     good_below,
-    lines,
-    link,
-    stats,
-    table,
 )
+from dashboards.fields import FULL
+from dashboards.links import TO_JOB, cell, link
+from dashboards.panels import lines, stats
+from dashboards.promql import worst
+from dashboards.tables import newest_first, table
+from dashboards.units import BYTES, BYTES_S, CELSIUS, COUNT, HERTZ, RATIO, SECONDS, WATT
+from dashboards.variables import HAS
 
 NODE = 'instance="$instance"'
 GPU = "max by (gpu, uuid)"
 TO_GPU = link("gpu", instance="${instance}", uuid=cell("uuid"))
-ACTIVITY = good_above(0.5, 0.25)
 
 health = stats(
     "Health",
@@ -90,7 +80,7 @@ health = stats(
 gpus = table(
     "GPUs",
     "One row a GPU. Activity, tensor cores, power and time held back are means of five minutes. Margin: degrees "
-    "to hardware slowdown. ECC: uncorrected errors since the last reset; XIDs of a day.",
+    "to hardware slowdown. ECC: uncorrected errors since the last reset; XIDs of a day. n/a: the card does not offer it.",
     (24, 10),
     Query(f"max by (gpu, uuid, job_id, user) (clusterwatt_gpu_allocated{{{NODE}}} > 0)"),
     Query(
@@ -127,7 +117,7 @@ gpus = table(
         f"{GPU} (clusterwatt_gpu_temperature_margin_celsius{{{NODE}}})",
         "Margin",
         CELSIUS,
-        good_above(10, 5),
+        MARGIN,
         decimals=0,
     ),
     Query(f'{GPU} (clusterwatt_gpu_clock_hertz{{{NODE}, domain="sm"}})', "Clock", HERTZ, decimals=2),
@@ -135,7 +125,7 @@ gpus = table(
         f'sum by (gpu, uuid) (rate(clusterwatt_gpu_throttle_seconds_total{{{NODE}, reason=~"hw_.*|sw_thermal"}}[5m]))',
         "Held back",
         RATIO,
-        good_below(0.1, 0.5),
+        HELD_BACK,
         decimals=0,
     ),
     Query(
@@ -149,7 +139,7 @@ gpus = table(
         "Remap",
         COUNT,
         bad_from(),
-        texts={"0": "none", "1": "pending", "2": "failed", "3": "failed"},
+        texts={"0": "no", "1": "pending", "2": "failed", "3": "failed"},
     ),
     Query(f"{GPU} (clusterwatt_gpu_pcie_link_width{{{NODE}}})", "Lanes", COUNT),
     Query(f"sum by (gpu, uuid) (clusterwatt_gpu_nvlink_up{{{NODE}}})", "NVLinks", COUNT),
@@ -172,6 +162,7 @@ gpus = table(
     sort="GPU",
     rising=True,
     order=("GPU", "uuid", "Job", "User"),
+    absent="n/a",
     widths={"GPU": 50, "Job": 115, "Clock": 90},
 )
 owners = table(
@@ -191,6 +182,7 @@ activity = lines(
         f"rate(clusterwatt_gpu_activity_seconds_total{{{NODE}}}[$r])", "{{gpu}}", RATIO, many=True, colour=SKY
     ),
     high=1,
+    colours=BY_GPU,
 )
 power = lines(
     "Power by GPU",
@@ -203,6 +195,7 @@ power = lines(
         many=True,
         colour=ORANGE,
     ),
+    colours=BY_GPU,
 )
 held = lines(
     "Who held its GPUs over time",
@@ -220,6 +213,7 @@ margin = lines(
     (8, 7),
     Query(f"clusterwatt_gpu_temperature_margin_celsius{{{NODE}}}", "{{gpu}}", CELSIUS, many=True, colour=SKY),
     limits=((BLUE, None), (VERMILION, 5)),
+    colours=BY_GPU,
 )
 hbm = lines(
     "Memory temperature of GPUs",
@@ -233,6 +227,7 @@ hbm = lines(
         colour=ORANGE,
     ),
     limits=((BLUE, None), (VERMILION, 95)),
+    colours=BY_GPU,
 )
 inlet = lines(
     "Board and inlet temperature (profile full)",
@@ -365,7 +360,7 @@ parts = lines(
     "Power of the parts that are measured or estimated, stacked.",
     (12, 7),
     Query(
-        f'sum by (component) (rate(clusterwatt_node_energy_joules_total{{{NODE}, component!="platform"}}[$r]))',
+        f'sum by (component) (rate(clusterwatt_node_energy_joules_total{{{NODE}, component!="platform"}}[5m]))',
         "{{component}}",
         WATT,
     ),
@@ -374,46 +369,32 @@ parts = lines(
 )
 meter = lines(
     "The node's own power meter",
-    "Power of the whole node from its BMC or board, where there is a meter; with it, the sum of the parts.",
+    "Power of the whole node from its BMC or board, where there is a meter, which is read seldom: means of five minutes; with it, the sum of the parts.",
     (12, 7),
     Query(
-        f'sum(rate(clusterwatt_node_energy_joules_total{{{NODE}, component="platform"}}[$r]))', "meter", WATT
+        f'sum(rate(clusterwatt_node_energy_joules_total{{{NODE}, component="platform"}}[5m]))', "meter", WATT
     ),
     Query(
-        f'sum(rate(clusterwatt_node_energy_joules_total{{{NODE}, component!="platform"}}[$r]))',
+        f'sum(rate(clusterwatt_node_energy_joules_total{{{NODE}, component!="platform"}}[5m]))',
         "sum of parts",
         WATT,
     ),
 )
-xids = table(
+xids = newest_first(
     "XIDs of seven days",
     "The newest of each code and GPU, newest first. docs/XIDS.md says what each means.",
     (14, 7),
-    Query(
-        "1000 * max by (gpu, xid, xid_class, severity) "
-        f"(clusterwatt_gpu_last_xid_timestamp_seconds{{{NODE}}} > time() - 604800)",
-        "When",
-        "dateTimeAsIso",
-    ),
+    "max by (gpu, xid, xid_class, severity) "
+    f"(clusterwatt_gpu_last_xid_timestamp_seconds{{{NODE}}} > time() - 604800)",
     keys={"gpu": "GPU", "xid": "XID", "xid_class": "Class", "severity": "Severity"},
-    sort="When",
-    absent=NONE,
-    order=("When",),
 )
-sxids = table(
+sxids = newest_first(
     "NVSwitch errors of seven days",
     "SXids from the kernel log, newest first.",
     (10, 7),
-    Query(
-        "1000 * max by (switch, sxid, fatality) "
-        f"(clusterwatt_nvswitch_last_sxid_timestamp_seconds{{{NODE}}} > time() - 604800)",
-        "When",
-        "dateTimeAsIso",
-    ),
+    "max by (switch, sxid, fatality) "
+    f"(clusterwatt_nvswitch_last_sxid_timestamp_seconds{{{NODE}}} > time() - 604800)",
     keys={"switch": "Switch", "sxid": "SXid", "fatality": "Fatality"},
-    sort="When",
-    absent=NONE,
-    order=("When",),
 )
 by_owner = table(
     "GPU memory by owner",

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from dashboards import events
+from dashboards.board import Board, Query
+from dashboards.colours import ACTIVITY, BLUE, ORANGE, SKY, VERMILION, good_above, good_below
+from dashboards.fields import FULL, NONE
+from dashboards.links import TO_JOB, TO_NODE
+from dashboards.panels import lines
 from dashboards.promql import worst
-from dashboards.style import (
-    BLUE,
-    BYTES_S,
-    COUNT,
-    FULL,
-    HAS,
-    NONE,
-    ORANGE,
-    PER_S,
-    RATIO,
-    SECONDS,
-    SKY,
-    TO_JOB,
-    TO_NODE,
-    VERMILION,
-    Board,
-    Query,
-    good_above,
-    good_below,
-    lines,
-    table,
-)
+from dashboards.tables import table
+from dashboards.units import BYTES_S, COUNT, PER_S, RATIO, SECONDS
+from dashboards.variables import HAS
 
 NODES = 'instance=~"$instance"'
 SHARED = "nfs.*|lustre|gpfs|wekafs|beegfs|ceph|fuse.*"
@@ -128,7 +114,7 @@ starved = table(
         "max by (job_id) (job:clusterwatt_activity:ratio_rate5m)",
         "Activity",
         RATIO,
-        good_above(0.5, 0.25),
+        ACTIVITY,
         decimals=0,
     ),
     Query(

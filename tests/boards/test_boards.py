@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+import math
+import operator
 import re
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboards import build, style
+from dashboards import build, colours, links
 from dashboards.boards import BOARDS as MADE
 from dashboards.promql import expand
 
@@ -24,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KINDS = {"stat", "timeseries", "table", "bargauge", "status-history", "state-timeline", "row"}
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 FIRST_SCREEN = (24, 20)
+MADE_LABEL = re.compile(r', "(\w+)", "\$1", ')  # by label_replace
 LINK = re.compile(r"/d/(?P<uid>[\w-]+)(?:\?(?P<query>.*))?")
 OKABE_ITO = {
     "#0072B2",
@@ -34,7 +38,7 @@ OKABE_ITO = {
     "#D55E00",
     "#F0E442",
     "#8E8E8E",
-    "#2f3237",
+    "#FFB733",  # orange to write on in black
 }
 
 
@@ -61,7 +65,7 @@ def test_there_are_the_eight_boards_under_uids_that_stay() -> None:
     assert {board["uid"] for board in BOARDS.values()} == {
         f"cw-{name}" for name in ("cluster", "job", "node", "gpu", "fabric", "storage", "energy", "fleet")
     }
-    assert [board.name for board in MADE] == list(style.TITLES)
+    assert [board.name for board in MADE] == list(links.TITLES)
 
 
 def test_every_name_and_label_of_an_expression_exists() -> None:
@@ -72,6 +76,7 @@ def test_every_name_and_label_of_an_expression_exists() -> None:
         for name, label in written.labels_matched(expression):
             assert label in series[name], f"{where}: {name} has no label {label}"
         labels = frozenset().union(*(series[name] for name in written.names(expression)), {""})
+        labels |= set(MADE_LABEL.findall(expression))
         missing = written.labels_grouped(expression) - labels
         assert not missing, f"{where}: no series in it has {missing}"
 
@@ -220,11 +225,43 @@ def test_absence_reads_not_supported_unless_a_panel_says_more() -> None:
 
 def test_colours_are_told_apart_by_the_colour_blind() -> None:
     for name, board in BOARDS.items():
-        colours = set(re.findall(r"#[0-9A-Fa-f]{6}", json.dumps(board)))
-        assert colours <= OKABE_ITO, name
+        used = set(re.findall(r"#[0-9A-Fa-f]{6}", json.dumps(board)))
+        assert used <= OKABE_ITO, name
         for panel in panels(board):
             steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
             assert all(step["color"].startswith("#") for step in steps), f"{name}: {panel['title']}"
+
+
+# Viénot, Brettel and Mollon 1999: linear RGB as people without red, and without green, cones see it.
+SEEN_BY = {
+    "protanope": ((0.11238, 0.88762, 0.0), (0.11238, 0.88762, 0.0), (0.00401, -0.00401, 1.0)),
+    "deuteranope": ((0.29275, 0.70725, 0.0), (0.29275, 0.70725, 0.0), (-0.02234, 0.02234, 1.0)),
+}
+
+
+def _lab(colour: str, seer: str) -> tuple[float, float, float]:
+    """CIE Lab of the colour as it is seen."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    if seer in SEEN_BY:
+        linear = [min(max(sum(map(operator.mul, row, linear)), 0.0), 1.0) for row in SEEN_BY[seer]]
+    to_xyz = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+    x, y, z = (sum(map(operator.mul, row, linear)) for row in to_xyz)
+    fx, fy, fz = (
+        each ** (1 / 3) if each > 0.008856 else 7.787 * each + 16 / 116 for each in (x / 0.9505, y, z / 1.089)
+    )
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+@pytest.mark.parametrize("seer", [*SEEN_BY, "trichromat"])
+def test_neighbouring_colours_differ_for_every_usual_colour_vision(seer: str) -> None:
+    """Distance in CIE Lab: 2 is the least that is seen side by side, above 10 colours are told apart at a glance."""
+    lines = [*colours.SERIES, colours.GREY]
+    status = [colours.BLUE, colours.ORANGE, colours.VERMILION]
+    cells = [colours.AMBER, colours.VERMILION]
+    for shown in (lines, status, cells, [*colours.STATES.values()]):
+        for one, other in itertools.pairwise(shown):
+            assert math.dist(_lab(one, seer), _lab(other, seer)) > 15, f"{one} beside {other}"
 
 
 def test_units_are_grafanas() -> None:
