@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -212,3 +213,8 @@ def test_the_same_settings_again_disturb_nothing(client_of: MakeClient) -> None:
     client.reconfigure(SETTINGS, PATIENT, 8)
     supervise_until(client, lambda: up(client))
     assert client.pid == first
+
+
+def test_the_agent_itself_does_not_load_the_binding() -> None:
+    loaded = "import sys, clusterwatt.app; sys.exit('pynvml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded], check=False, timeout=DEADLINE_S).returncode == 0

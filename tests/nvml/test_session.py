@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import pynvml
 import pytest
 
-from clusterwatt.nvml import calls
 from clusterwatt.nvml.constants import (
     FIELD_ENERGY,
     FIELD_MEMORY_TEMPERATURE,
@@ -81,7 +81,7 @@ def test_another_package_under_the_name_of_the_binding_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = SimpleNamespace(__file__="/usr/lib/python3/dist-packages/pynvml.py", nvmlInit=lambda: None)
-    monkeypatch.setattr(calls, "pynvml", other)
+    monkeypatch.setitem(sys.modules, "pynvml", other)
     with pytest.raises(
         DriverUnavailable, match=r"/usr/lib/python3/dist-packages/pynvml\.py.*nvidia-ml-py"
     ) as caught:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import pynvml
-
 from clusterwatt.clock import Clock
 from clusterwatt.nvml.errors import FUNCTION_NOT_FOUND, UNDECODABLE, Refused
 
@@ -28,7 +26,11 @@ class Calls:
         took: Callable[[str, float], None] | None,
         slow_s: float | None,
     ) -> None:
-        self.binding: Any = pynvml if binding is None else binding
+        if binding is None:
+            import pynvml  # 3 MiB that the agent, which only speaks to the host, is to do without
+
+            binding = pynvml
+        self.binding: Any = binding
         self.clock = clock
         self._took = took
         self._slow_s = slow_s

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-import pynvml
 
 from clusterwatt.nvml.calls import Calls, decoded
 from clusterwatt.nvml.constants import Field
@@ -250,7 +249,7 @@ class Device:
             self.failures.append(Failure(item=self.uuid, reason="slow", detail=detail))
 
     def _filled(self, function: str, structure: str) -> Any:
-        kind = getattr(pynvml, structure, None)
+        kind = getattr(self._calls.binding, structure, None)
         if kind is None:
             raise Refused(function, FUNCTION_NOT_FOUND)
         filled = kind()  # sets its own version
@@ -260,7 +259,7 @@ class Device:
     def _batch(self, fields: Sequence[Field]) -> dict[Field, float]:
         batch = self._batches.get(tuple(fields))
         if batch is None:
-            batch = FieldBatch(fields, (pynvml.c_nvmlFieldValue_t * len(fields))())
+            batch = FieldBatch(fields, (self._calls.binding.c_nvmlFieldValue_t * len(fields))())
             if len(fields) > 1:
                 if len(self._batches) >= MOST_BATCHES:  # fields in trouble come and go one by one
                     self._batches.clear()
@@ -301,7 +300,7 @@ class Device:
         size = SAMPLES_AT_ONCE if buffer is None else len(buffer)
         while True:
             if buffer is None:
-                buffer = self._sample_buffers[kind] = (pynvml.c_nvmlSample_t * size)()
+                buffer = self._sample_buffers[kind] = (self._calls.binding.c_nvmlSample_t * size)()
             value_type, count = ctypes.c_uint(), ctypes.c_uint(size)
             try:
                 self._calls.raw_call(
@@ -327,7 +326,7 @@ class Device:
         # As for samples: the binding would ask for the size first.
         while True:
             if self._process_buffer is None:
-                kind = pynvml.c_nvmlProcessInfo_v2_t * (PROCESS_ROOM * self._process_places)
+                kind = self._calls.binding.c_nvmlProcessInfo_v2_t * (PROCESS_ROOM * self._process_places)
                 self._process_buffer = kind()
             count = ctypes.c_uint(self._process_places)
             try:
@@ -344,7 +343,7 @@ class Device:
         size = SAMPLES_AT_ONCE if buffer is None else len(buffer)
         while True:
             if buffer is None:
-                kind = pynvml.c_nvmlProcessUtilizationSample_t * size
+                kind = self._calls.binding.c_nvmlProcessUtilizationSample_t * size
                 buffer = self._process_samples_buffer = kind()
             count = ctypes.c_uint(size)
             try:
