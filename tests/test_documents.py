@@ -24,6 +24,8 @@ SPAN = re.compile(r"`(?:sudo )?clusterwatt ([^`]+)`")
 LINE = re.compile(r"^ *(?:\$ )?(?:sudo )?clusterwatt ([a-z-]+(?: .*)?)$", re.MULTILINE)
 FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 METRIC = re.compile(r"(?<![:\w])clusterwatt_[a-z0-9_]*[a-z0-9]\b(?!_)")
+FILE = re.compile(r"`([a-z_/]+\.(?:py|sh|toml))`")
+FORBIDDEN = {"utils.py"}  # named as what there shall not be
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 SETTING = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?:: [^`]*)?`")
 NOT_SETTINGS = re.compile(r".*\.(md|py|yaml|sh|conf|json|key|prom|csv|service|example)")
@@ -96,3 +98,13 @@ def test_every_setting_in_a_document_is_one(document: Path) -> None:
 def test_every_link_in_a_document_leads_somewhere(document: Path) -> None:
     links = LINK.findall(document.read_text(encoding="utf-8")) if document.suffix == ".md" else []
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+@of_documents
+def test_every_file_of_ours_in_a_document_is_there(document: Path) -> None:
+    """A path from the root of the repository or of the package, or a file beside or below what is linked."""
+    text = document.read_text(encoding="utf-8")
+    linked = [document.parent / link for link in LINK.findall(text)]
+    folders = [ROOT, ROOT / "agent/clusterwatt", document.parent, *linked, *(path.parent for path in linked)]
+    named = set(FILE.findall(text)) - FORBIDDEN
+    assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
