@@ -216,12 +216,14 @@ def _cleaned_panel(panel: Json) -> Json:
 
 
 def _cleaned_variable(variable: Json) -> Json:
-    variable = _without(variable, NOT_OF_A_VARIABLE)
+    variable = {
+        name: value for name, value in _without(variable, NOT_OF_A_VARIABLE).items() if value is not None
+    }
     default = variable["current"]["value"]
     variable["current"] = {"selected": True, "text": "All", "value": default} if default else {}
     if variable["type"] == "datasource":
         for name in ("datasource", "sort", "allValue"):
-            variable.pop(name)
+            variable.pop(name, None)
         variable["regex"] = ""
     else:
         variable["definition"] = variable["query"]

@@ -30,6 +30,8 @@ def stats(
             "orientation": "vertical",
             "textMode": "value_and_name",
             "wideLayout": False,
+            "showPercentChange": False,
+            "percentChangeColorMode": "standard",
             "text": {"titleSize": 14, "valueSize": 26},
         },
         "fieldConfig": {
@@ -131,7 +133,7 @@ def cells(
             "rowHeight": 0.9,
             "colWidth": 0.95,
             "showValue": "never",
-            "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom"},
+            "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []},
             "tooltip": {"mode": "single", "sort": "none"},
         },
     }
@@ -166,7 +168,7 @@ def states(
             "showValue": "never",
             "rowHeight": 0.8,
             "alignValue": "left",
-            "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom"},
+            "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
             "tooltip": {"mode": "single", "sort": "none"},
         },
     }
@@ -210,6 +212,7 @@ def bars(
             "showUnfilled": True,
             "valueMode": "text",
             "namePlacement": "left",
+            "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []},
             "sizing": "manual",
             "minVizHeight": 14,
             "minVizWidth": 8,

@@ -37,7 +37,7 @@ def worst(count: int, labels: str, expression: str, *, lowest: bool = False) -> 
 
 def with_short_job(expression: str) -> str:
     """The series with the label `short`: a job's identifier that fits into a cell; of a UUID its begin."""
-    return f'label_replace({expression}, "short", "$1", "job_id", "(.{{1,16}}).*")'
+    return f'label_replace({expression}, "short", "$1", "job_id", "([^-]*).*")'
 
 
 def _of_cluster(found: re.Match[str]) -> str:

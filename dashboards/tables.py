@@ -81,6 +81,7 @@ def table(
         "align": "auto",
         "cellOptions": {"type": "auto"},
         "filterable": False,
+        "inspect": False,
         "minWidth": 60,
     }
     body = {
@@ -88,7 +89,7 @@ def table(
         "options": {
             "showHeader": True,
             "cellHeight": "sm",
-            "footer": {"show": False, "reducer": ["sum"], "fields": ""},
+            "frameIndex": 0,
             "sortBy": [{"displayName": sort, "desc": not rising}] if sort else [],
         },
     }

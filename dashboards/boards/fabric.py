@@ -21,7 +21,8 @@ RATE, EXPECTED_RATE = (
     f"clusterwatt_rdma_link_rate_expected_bytes_per_second{{{NODES}}}",
 )
 # A port that is down has no rate: it is 0 all the same. One without a rate to expect is 1 while it is up.
-SHARE = f"{UP} * ({RATE} / {EXPECTED_RATE} or {UP}) {EXPECTED}"
+# Each cell is the lowest since the one before: a port that flaps is seldom down at the very moment.
+SHARE = f"min_over_time({UP}[$r]) * ({RATE} / {EXPECTED_RATE} or {UP}) {EXPECTED}"
 # Of the whole range, so that a port that was down for a moment is among them.
 WORST_SHARE = (
     f"min_over_time({UP}[$__range] @ end()) * ({RATE} @ end() / {EXPECTED_RATE} @ end() or {UP} @ end())"
@@ -184,6 +185,7 @@ lost = lines(
         many=True,
         colour=SKY,
     ),
+    high=0.01,
 )
 carrier = lines(
     "Ethernet: changes of carrier in an hour, the worst",
@@ -197,7 +199,9 @@ carrier = lines(
         COUNT,
         many=True,
         colour=ORANGE,
+        absent=NONE,
     ),
+    high=1,
 )
 nvlink = lines(
     "NVLink by node, the busiest",

@@ -255,7 +255,7 @@ def _lab(colour: str, seer: str) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("seer", [*SEEN_BY, "trichromat"])
 def test_neighbouring_colours_differ_for_every_usual_colour_vision(seer: str) -> None:
-    """Distance in CIE Lab: 2 is the least that is seen side by side, above 10 colours are told apart at a glance."""
+    """Distance in CIE Lab: 2 is the least that is seen side by side, 10 is told apart at a glance."""
     lines = [*colours.SERIES, colours.GREY]
     status = [colours.BLUE, colours.ORANGE, colours.VERMILION]
     cells = [colours.AMBER, colours.VERMILION]
