@@ -187,6 +187,7 @@ def _target(target: Target) -> core.Target:
 
 def _cleaned(board: Json) -> Json:
     board = _without(board, NOT_OF_A_BOARD)
+    board["timepicker"] = {}
     board["panels"] = [_cleaned_panel(panel) for panel in board["panels"]]
     board["templating"]["list"] = [_cleaned_variable(each) for each in board["templating"]["list"]]
     return board

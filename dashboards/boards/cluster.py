@@ -189,6 +189,7 @@ wasted = table(
     links={"Name": TO_SHORT_JOB},
     sort="Idle",
     only="Idle",
+    widths={"Name": 130, "Job": 130, "User": 75, "Account": 90, "Currency": 80},
 )
 best = table(
     "Jobs that use their GPUs best, in the range",
@@ -213,6 +214,7 @@ best = table(
     links={"Name": TO_SHORT_JOB},
     sort="Activity",
     only="Activity",
+    widths={"Name": 130, "Job": 130},
 )
 fabric = stats(
     "Fabric and storage",

@@ -35,6 +35,9 @@ REASONS = {
     "sw_power_cap": SKY,
 }
 
+# The card's own average where it has one: a single instant says little, and many make a wall.
+READING = f'clusterwatt_gpu_power_watts{{{GPU}, scope="gpu"}}'
+
 who = table(
     "The card and who holds it",
     "Its place, model and holder. An empty job: nobody holds it.",
@@ -109,7 +112,7 @@ activity = lines(
 )
 power = lines(
     "Power",
-    "Mean from the energy counter, the driver's power reading, and the limit in force.",
+    "Mean from the energy counter; the driver's reading, its average of a second where the card has one; the limit in force.",
     (12, 8),
     Query(
         f'sum by (method) (rate(clusterwatt_gpu_energy_joules_total{{{GPU}, scope="gpu"}}[$r]))',
@@ -118,7 +121,7 @@ power = lines(
         colour=SKY,
     ),
     Query(
-        f'max by (kind) (clusterwatt_gpu_power_watts{{{GPU}, scope="gpu"}})',
+        f'max by (kind) ({READING[:-1]}, kind="average"}}) or (max by (kind) ({READING}) unless on () {READING[:-1]}, kind="average"}})',
         "reading, {{kind}}",
         WATT,
         many=True,
@@ -158,14 +161,13 @@ temperature = lines(
 )
 throttle = lines(
     "Share of time held back, by reason",
-    "Heat (hw_thermal) and power brake are faults; sw_power_cap is normal at full load.",
+    "Heat (hw_thermal) and power brake are faults; sw_power_cap is normal at full load. Several may hold at once: hw_slowdown stands beside its cause.",
     (8, 7),
     Query(
         f'sum by (reason) (rate(clusterwatt_gpu_throttle_seconds_total{{{GPU}, reason=~"hw_.*|sw_.*"}}[$r]))',
         "{{reason}}",
         RATIO,
     ),
-    stacked=True,
     high=0.1,
     colours={f"^{reason}$": colour for reason, colour in REASONS.items()},
 )

@@ -226,7 +226,7 @@ slow = table(
         MARGIN,
     ),
     Query(
-        'sum by (instance, gpu, uuid) (rate(clusterwatt_gpu_throttle_seconds_total{reason=~"hw_.*|sw_thermal"}[10m])) $ofjob',
+        'max by (instance, gpu, uuid) (rate(clusterwatt_gpu_throttle_seconds_total{reason=~"hw_.*|sw_thermal"}[10m])) $ofjob',
         "Held back",
         RATIO,
         HELD_BACK,

@@ -122,7 +122,7 @@ gpus = table(
     ),
     Query(f'{GPU} (clusterwatt_gpu_clock_hertz{{{NODE}, domain="sm"}})', "Clock", HERTZ, decimals=2),
     Query(
-        f'sum by (gpu, uuid) (rate(clusterwatt_gpu_throttle_seconds_total{{{NODE}, reason=~"hw_.*|sw_thermal"}}[5m]))',
+        f'max by (gpu, uuid) (rate(clusterwatt_gpu_throttle_seconds_total{{{NODE}, reason=~"hw_.*|sw_thermal"}}[5m]))',
         "Held back",
         RATIO,
         HELD_BACK,
@@ -163,7 +163,7 @@ gpus = table(
     rising=True,
     order=("GPU", "uuid", "Job", "User"),
     absent="n/a",
-    widths={"GPU": 50, "Job": 115, "Clock": 90},
+    widths={"GPU": 50, "Job": 115, "Clock": 100},
 )
 owners = table(
     "Who holds its GPUs",
