@@ -297,6 +297,36 @@ def test_until_all_sources_were_heard_nothing_is_called_free() -> None:
     assert node.sums("gpu_seconds") == {JOB: 10.0}
 
 
+def test_while_the_counter_is_refused_no_energy_is_shown_and_none_is_lost() -> None:
+    node = Node()
+    node.jobs(held_by(JOB, A))
+    node.ticks(5)
+    node.offers_counter = False
+    node.ticks(10)
+    assert set(states(node, "energy_joules").values()) == {None}
+    assert states(node)["active"] == pytest.approx(14.0)
+    node.offers_counter = True
+    node.ticks(5)
+    assert node.joules() == pytest.approx({JOB: 19 * 400.0})
+    assert states(node, "energy_joules")["active"] == pytest.approx(19 * 400.0)
+
+
+def test_joules_of_a_refused_counter_are_nobodys_when_the_holder_changed_meanwhile() -> None:
+    node = Node()
+    node.jobs(held_by(JOB, A))
+    node.ticks(5)
+    node.offers_counter = False
+    node.ticks(10)
+    node.jobs(held_by(OTHER, A))
+    node.ticks(10)
+    node.offers_counter = True
+    node.ticks(5)
+    joules = node.joules()
+    assert joules[JOB] == pytest.approx(4 * 400.0)
+    assert joules[OTHER] == pytest.approx(4 * 400.0)
+    assert joules[""] == pytest.approx(21 * 400.0)
+
+
 def test_a_superchips_module_is_not_the_gpu() -> None:
     node = Node()
     node.jobs(held_by(JOB, A))

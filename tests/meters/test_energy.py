@@ -112,6 +112,17 @@ def test_a_counter_missed_once_is_not_a_card_without_one() -> None:
     assert bench.joules == 651.0
 
 
+def test_a_counter_that_is_refused_shows_no_total_and_catches_up() -> None:
+    """A total that stands still would say that the GPU draws nothing."""
+    bench = Bench().feed(*(integrals(float(at), counter=600.0 * at) for at in range(3)))
+    bench.feed(*(integrals(3.0 + at) for at in range(2)))
+    assert len(bench.energies) == 5  # a read or two may fail
+    bench.feed(*(integrals(5.0 + at, integral=600.0 * at) for at in range(20)))
+    assert len(bench.energies) == 5
+    bench.feed(integrals(25.0, counter=15_000.0))
+    assert (bench.joules, bench.energies[-1].method) == (15_000.0, "counter")
+
+
 def test_a_fresh_host_goes_on_where_the_old_one_ended() -> None:
     bench = Bench().feed(
         integrals(1.0, since_s=0.0, busy=1.0, counter=100.0),

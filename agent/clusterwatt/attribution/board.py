@@ -3,7 +3,8 @@
 An interval goes to who held the device when it began; what a source tells during it counts from the next one
 on. Its seconds, joules and money go the same way. Across a gap (readings further apart than three intervals)
 joules go to who held the device at both ends with the same share, else to nobody; its seconds are observed by
-nobody. So a job is never charged for what it is not known to have held.
+nobody. So a job is never charged for what it is not known to have held. While only the energy is not measured
+seconds are booked as ever; its joules, once the counter tells them, are those of a gap.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ class BoardBook:
         self._gap = False  # a reading since `_read_s` came too late
         self._counted_s = 0.0  # unobserved seconds are booked up to here
         self._joules = 0.0  # of the board's total, booked so far
+        self._unmetered: list[tuple[Unit, Sequence[Held]]] | None = (
+            None  # who held it when energy went missing
+        )
         self._counter_joules: float | None = None  # the driver's own, at the newest reading that had it
         self._marks: tuple[Mark, ...] = ()
         self._uuid = ""
@@ -85,6 +89,9 @@ class BoardBook:
         if not seen.settled:
             return []
         joules = self._increment(seen)
+        if joules is not None and self._unmetered is not None:
+            bookings += across_gap(seen, self._unmetered, joules, live=True) if joules else ()
+            self._unmetered, joules = None, None
         if self._gap:
             bookings += self._across_gap(seen, integrals.read_s, joules)
         else:
@@ -120,6 +127,9 @@ class BoardBook:
     def _increment(self, seen: Seen) -> float | None:
         """Joules since the mark; None where the board's energy is not measured."""
         if seen.energy is None:
+            if self.has_energy:
+                self._unmetered = self._then()
+            self.has_energy = False
             return None
         self.has_energy = True
         joules = max(0.0, seen.energy.energy_joules - self._joules)

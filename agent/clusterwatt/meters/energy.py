@@ -2,7 +2,8 @@
 
 The driver host states sums that start again with each host, and the driver's own energy counter, which starts
 with the driver. Here their increments are added up: a new host, a reloaded driver, a counter that steps back
-or a gap adds nothing that was not measured.
+or a gap adds nothing that was not measured. While the driver's counter is refused there is no total: one that
+stands still would say that the GPU draws nothing. What it counted meanwhile is added when it is back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from clusterwatt.clock import STALE_INTERVALS
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.gpu import GpuIntegrals, GpuPowerLimit
 from clusterwatt.readings.gpu_measured import GpuBusy, GpuEnergy
@@ -65,6 +67,7 @@ class GpuAccount:
         self.integral = Total()
         self.counter = CounterTotal()
         self.method: str | None = None
+        self.refused = 0  # readings without the driver's counter since the last that had it
         self._seen = 0
 
     def choose(self, integrals: GpuIntegrals) -> None:
@@ -105,7 +108,9 @@ class GpuMeter:
         account.memory_busy.add(now.memory_busy_seconds, now.since_s)
         account.integral.add(now.power_integral_joules, now.since_s)
         if now.energy_counter_joules is None:
+            account.refused += 1
             return None
+        account.refused = 0
         return account.counter.add(now.energy_counter_joules, now.read_s, limit_watts)
 
     def _counters(self, account: GpuAccount, now: GpuIntegrals) -> Iterator[Reading]:
@@ -118,7 +123,7 @@ class GpuMeter:
         counter, integral = account.counter.joules, account.integral.value
         # On a superchip the counter covers the whole module; what the GPU alone used is integrated.
         scope = now.energy_counter_scope
-        if account.method == "counter":
+        if account.method == "counter" and account.refused < STALE_INTERVALS:
             yield GpuEnergy(gpu=now.gpu, uuid=now.uuid, scope=scope, method="counter", energy_joules=counter)
         if integral is not None and (account.method == "integrated" or scope != "gpu"):
             yield GpuEnergy(
