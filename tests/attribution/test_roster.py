@@ -44,6 +44,17 @@ def test_start_is_that_of_the_oldest_member() -> None:
     assert times.start_timestamp_seconds == HOUR - 50.0
 
 
+def test_a_job_whose_start_nobody_tells_began_when_it_was_first_seen() -> None:
+    """Pods that only the kubelet tells of: without a start no rule about their age could ever fire."""
+    bench = Bench()
+    bench.at(0.0, "k8s/x")
+    (times,) = bench.at(500.0, "k8s/x")[JobTimes]
+    assert times.start_timestamp_seconds == HOUR
+    bench.roster.recover(bench.roster.take_records())
+    (times,) = bench.at(900.0, "k8s/x")[JobTimes]
+    assert times.start_timestamp_seconds == HOUR
+
+
 def test_a_job_that_is_there_again_goes_on() -> None:
     bench = Bench()
     bench.at(0.0, "k8s/x")

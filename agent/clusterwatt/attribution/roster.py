@@ -37,7 +37,7 @@ METRICS = (
     POD.info("job_pod_info", "Containers of the job's pods on this node.", FULL),
     TIMES.gauge(
         "job_start_timestamp_seconds",
-        "When the job's oldest member on this node started.",
+        "When the job's oldest member on this node started; where nobody tells, when it was first seen.",
         "start_timestamp_seconds",
         CORE,
     ),
@@ -120,7 +120,10 @@ class Roster:
             )
             yield JobTimes(
                 job_id=job_id,
-                start_timestamp_seconds=job.started_s,
+                # A kubelet tells of no start; the ledger keeps when the job was first seen.
+                start_timestamp_seconds=entrant.record.first_seen_s
+                if job.started_s is None
+                else job.started_s,
                 end_timestamp_seconds=entrant.record.ended_s,
             )
             if job.exempt:
