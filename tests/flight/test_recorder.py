@@ -16,7 +16,7 @@ from clusterwatt.flight.ring import Ring
 from clusterwatt.readings.agent import CollectorState
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu import GpuInfo, GpuPower, GpuProcess, GpuUse
-from clusterwatt.readings.gpu_measured import GpuDown, GpuUp, HardwareEvent
+from clusterwatt.readings.gpu_measured import DriverDown, GpuDown, GpuUp, HardwareEvent
 from clusterwatt.readings.host import CpuCount
 from clusterwatt.readings.network import RdmaPort
 from clusterwatt.readings.snapshot import Snapshot
@@ -127,6 +127,23 @@ def test_causes_that_come_together_share_a_bundle_and_one_that_lasts_makes_no_se
     bench.fly(50, GpuDown("3", "GPU-3", "lost"))  # it flaps
     (path,) = bench.bundles()
     assert bundle.read(path)[0].reason == "gpu 3 lost, gpu 4 lost"
+
+
+@pytest.mark.parametrize("reason", ["permission", "unknown"])
+def test_what_tells_of_no_fault_of_the_gpu_is_no_cause(bench: Bench, reason: str) -> None:
+    bench.fly(20)
+    bench.fly(20, *(GpuDown(gpu, uuid, reason) for gpu, uuid in GPUS))
+    assert bench.bundles() == []
+
+
+def test_a_driver_that_was_let_go_on_purpose_deletes_no_bundle_of_a_fault(bench: Bench) -> None:
+    """A GPU of a driver that is taken up again may be late; only what breaks afterwards is a fault."""
+    bench.fly(20)
+    bench.fly(20, DriverDown("released"), *(GpuDown(gpu, uuid, "timeout") for gpu, uuid in GPUS))
+    bench.fly(20)
+    bench.fly(20, GpuDown("3", "GPU-3", "lost"))
+    (path,) = bench.bundles()
+    assert bundle.read(path)[0].reason == "gpu 3 lost"
 
 
 def test_what_was_down_when_the_agent_started_is_no_news(bench: Bench) -> None:

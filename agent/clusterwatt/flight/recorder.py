@@ -15,7 +15,7 @@ from clusterwatt.config.model import Recorder as Settings
 from clusterwatt.flight import bundle
 from clusterwatt.flight.ring import Ring
 from clusterwatt.readings.agent import CollectorState
-from clusterwatt.readings.gpu_measured import GpuDown, HardwareEvent
+from clusterwatt.readings.gpu_measured import DriverDown, GpuDown, HardwareEvent
 from clusterwatt.readings.snapshot import Snapshot
 from clusterwatt.worker import Outcome, Worker
 
@@ -24,6 +24,8 @@ log = logging.getLogger("clusterwatt.flight")
 AFTERMATH_S = 10.0
 SAME_CAUSE_S = 300.0  # a cause that lasts, or comes back, is not frozen again sooner
 STUCK_S = 30.0
+# `permission` and `unknown` tell of the agent or the driver as a whole, which people let go on purpose.
+GPU_FAULTS = frozenset({"lost", "reset_required", "timeout"})
 FAULT_CLASSES = frozenset({"driver", "hardware", "memory", "nvlink"})
 
 
@@ -85,8 +87,10 @@ class Recorder:
 
 def causes(snapshot: Snapshot) -> Iterator[str]:
     """What in a snapshot is worth keeping the last minutes for, while it lasts."""
+    released = any(driver.reason == "released" for driver in snapshot.of(DriverDown))
     for down in snapshot.of(GpuDown):
-        yield f"gpu {down.gpu} {down.reason}"
+        if down.reason in GPU_FAULTS and not released:
+            yield f"gpu {down.gpu} {down.reason}"
     for state in snapshot.of(CollectorState):
         if state.stuck_seconds > STUCK_S:
             yield f"{state.collector} stuck"
