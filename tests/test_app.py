@@ -141,6 +141,29 @@ def test_reloads_leak_no_descriptors_and_no_threads(agent: Agent) -> None:
     assert len(open_descriptors()) <= before
 
 
+def test_a_simulated_agent_keeps_out_of_the_files_of_the_nodes_own() -> None:
+    """What it writes is not of this node, and who wants this node's driver does not mean it."""
+    simulated, own = Simulate(profile="h100", gpus=1), Config()
+    agent = Agent(Config(simulate=simulated), SystemClock())
+    try:
+        for config in (
+            agent.config,
+            Config(simulate=simulated),
+            msgspec.structs.replace(own, simulate=simulated),
+        ):
+            agent.apply(config)
+            used = agent.config
+            kept = (used.ledger.path, used.recorder.directory, used.driver.release_file)
+            assert len({Path(path).parent for path in kept}) == 1
+            assert not {*kept} & {own.ledger.path, own.recorder.directory, own.driver.release_file}
+        named = msgspec.structs.replace(own.driver, release_file="/elsewhere/flag")
+        agent.apply(Config(simulate=simulated, driver=named))
+        assert agent.config.driver.release_file == "/elsewhere/flag"
+    finally:
+        agent.stop()
+    assert not Path(kept[0]).parent.exists()
+
+
 def test_a_reload_changes_the_log_and_keeps_the_driver_client() -> None:
     simulated = Simulate(profile="h100", gpus=1)
     agent = Agent(Config(simulate=simulated), SystemClock())

@@ -20,7 +20,8 @@ from clusterwatt import descriptors, sdnotify
 from clusterwatt.bookkeeping import Bookkeeping
 from clusterwatt.clock import Clock, SystemClock
 from clusterwatt.collectors.agent import build_info
-from clusterwatt.config.model import Config, Ledger, Training, node_name
+from clusterwatt.config.model import Config, Driver, Ledger, Training, node_name
+from clusterwatt.config.model import Recorder as RecorderSettings
 from clusterwatt.driver import holding
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
@@ -70,6 +71,8 @@ class Agent:
 
     def __init__(self, config: Config, clock: Clock, *, keeps_ledger: bool = True) -> None:
         self._clock = clock
+        self._own_folder: tempfile.TemporaryDirectory[str] | None = None
+        config = self._apart(config)
         self._accounts: dict[str, Account] = {}
         self._sources: dict[str, tuple[object, Source]] = {}
         self.driver: DriverClient | None = None
@@ -89,7 +92,6 @@ class Agent:
             dcgm=self._dcgm_page(config),
         )
         self.recorder = Recorder(config.recorder, node_name(), clock) if config.recorder.enabled else None
-        self._own_folder: tempfile.TemporaryDirectory[str] | None = None
         keeper = self._keeper(config) if keeps_ledger else None
         self._books = Bookkeeping(config, clock, boot_id(config.node.root), keeper)
         receive(self.site, config.training, self._known.mailbox, lambda: self._books.job_of, clock)
@@ -104,6 +106,7 @@ class Agent:
 
         Raises StartError or ConfigError and changes nothing.
         """
+        config = self._apart(config)
         check_root(config.node.root)
         check_replay(config)
         price.check(config.feeds.price)
@@ -180,15 +183,17 @@ class Agent:
         yield from power_feeds(node.power_feed_ratios, node.power_feed_capacity_watts)
         yield from price.effectiveness(self.config.meters.pue)
 
-    def _keeper(self, config: Config) -> Keeper:
-        """The ledger. What simulated GPUs use is kept for as long as the agent runs, apart from the node's.
-
-        Raises StartError when another agent keeps the same.
-        """
-        settings = config.ledger
-        if config.simulate.label != "false" and settings.path == Ledger().path:
+    def _apart(self, config: Config) -> Config:
+        """The configuration; a simulated agent's with files that go with it, in place of the node's."""
+        if config.simulate.label == "false":
+            return config
+        if self._own_folder is None:
             self._own_folder = tempfile.TemporaryDirectory(prefix="clusterwatt-")
-            settings = msgspec.structs.replace(settings, path=f"{self._own_folder.name}/ledger.db")
+        return apart(config, self._own_folder.name)
+
+    def _keeper(self, config: Config) -> Keeper:
+        """The ledger. Raises StartError when another agent keeps the same."""
+        settings = config.ledger
         path = Path(settings.path)
         folder = Path(settings.receipts_directory or path.parent / "receipts")
         receipts = Receipts(folder, path, node_name()) if settings.receipts else None
@@ -258,6 +263,18 @@ class Agent:
                 log.warning("%s", note)
             self._dcgm = DcgmPage(settings, wanted, node_name())
         return self._dcgm
+
+
+def apart(config: Config, folder: str) -> Config:
+    """The configuration with files in a folder of its own, where it names none: nothing of the node's."""
+    replace, ledger, recorder, driver = msgspec.structs.replace, config.ledger, config.recorder, config.driver
+    if ledger.path == Ledger().path:
+        ledger = replace(ledger, path=f"{folder}/ledger.db")
+    if recorder.directory == RecorderSettings().directory:
+        recorder = replace(recorder, directory=f"{folder}/flight")
+    if driver.release_file == Driver().release_file:
+        driver = replace(driver, release_file=f"{folder}/driver-release")
+    return replace(config, ledger=ledger, recorder=recorder, driver=driver)
 
 
 def receive(
@@ -428,7 +445,7 @@ def capture(config: Config, path: Path, seconds: float, *, pseudonyms: bool) -> 
     """
     from clusterwatt.driver import recording  # loads the binding, which the agent itself never does
 
-    if holding.ReleaseFlag(config.driver.release_file).look().everything:
+    if config.simulate.label == "false" and holding.ReleaseFlag(config.driver.release_file).look().everything:
         raise StartError(
             f"the driver is released ({config.driver.release_file}): `clusterwatt driver resume`"
         )
