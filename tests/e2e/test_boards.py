@@ -148,7 +148,7 @@ class Chosen:
         return options.get(next((text for text in options if text.startswith("pretrain")), first), "")
 
     def filled(self, text: str) -> str:
-        return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda found: self.values[found[1] or found[2]], text)
+        return re.sub(r"\$(?:\{(\w+)\}|([a-z_]\w*))", lambda found: self.values[found[1] or found[2]], text)
 
 
 def shown(store: Server, panel: Json, target: Json, chosen: Chosen, now_s: float) -> int:
