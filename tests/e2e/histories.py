@@ -9,6 +9,7 @@ import subprocess
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class Programs:
 class Rule:
     """A rule of the shipped files. `name` is that of the alert or of the series."""
 
+    group: str
     name: str
     expression: str
     hold_s: float
@@ -98,7 +100,8 @@ def shipped() -> list[Rule]:
         for group in yaml.safe_load(path.read_text())["groups"]:
             for rule in group["rules"]:
                 hold = expression.seconds(rule["for"]) if rule.get("for", "0m") != "0m" else 0
-                found.append(Rule(rule.get("alert") or rule["record"], rule["expr"], hold, "alert" in rule))
+                name = rule.get("alert") or rule["record"]
+                found.append(Rule(group["name"], name, rule["expr"], hold, "alert" in rule))
     return found
 
 
@@ -161,10 +164,21 @@ def raised(store: Server, rule: Rule, span: Span, from_s: int) -> Iterator[Mappi
 
 
 def evaluation_s(store: Server, rules: Sequence[Rule], at_s: int) -> tuple[float, float]:
-    """Seconds that one evaluation of all rules takes, one by one: of the wall, and of its CPUs."""
+    """Seconds that one evaluation of all rules takes: of the wall, and of the CPUs of Prometheus.
+
+    As Prometheus does it where it is worst: all groups at once, the rules of a group one after another.
+    """
+    groups: dict[str, list[Rule]] = {}
+    for rule in rules:
+        groups.setdefault(rule.group, []).append(rule)
+
+    def evaluate(group: Sequence[Rule]) -> None:
+        for rule in group:
+            ask(store, "query", query=rule.expression, time=at_s)
+
     process = psutil.Process(store.process.pid)
     began_s, cpu_before = time.monotonic(), process.cpu_times()
-    for rule in rules:
-        ask(store, "query", query=rule.expression, time=at_s)
+    with ThreadPoolExecutor(len(groups)) as pool:
+        list(pool.map(evaluate, groups.values()))
     cpu = process.cpu_times()
     return time.monotonic() - began_s, cpu.user + cpu.system - cpu_before.user - cpu_before.system

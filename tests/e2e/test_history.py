@@ -14,7 +14,8 @@ pytestmark = pytest.mark.e2e
 
 # Always raised, so that somebody notices when no alert comes any more.
 ALWAYS = {"Watchdog"}
-RECORDED_S = 900  # before a timed evaluation
+RECORDED_S = 3_600  # before a timed evaluation: what most windows look back on, at most
+CORES = 2
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,7 @@ def test_what_is_wrong_with_a_job_is_found(programs: Programs, tmp_path: Path) -
 
 
 def timed(programs: Programs, folder: Path, nodes: int, hours: int) -> tuple[float, float]:
+    """The best of three evaluations of all rules: seconds of the wall, and of the CPUs of Prometheus."""
     past = histories.written(folder, programs, nodes, hours, healthy=False)
     histories.record(past, programs, past.span.until_s - RECORDED_S)
     at_s = past.span.until_s - STEP_S
@@ -87,17 +89,19 @@ def timed(programs: Programs, folder: Path, nodes: int, hours: int) -> tuple[flo
     return wall_s, cpu_s
 
 
-@pytest.mark.scale
 def test_the_time_of_an_evaluation_grows_with_the_nodes_and_no_faster(
     programs: Programs, tmp_path: Path
 ) -> None:
     # CPU seconds: those of the wall tell of what else the machine does.
-    half, whole = (timed(programs, tmp_path / str(nodes), nodes, 2)[1] for nodes in (50, 100))
+    half, whole = (timed(programs, tmp_path / str(nodes), nodes, 1)[1] for nodes in (50, 100))
     assert whole < 3.0 * half  # twice would be linear
+    assert whole < 2.0  # a tenth of what two cores have in five seconds is one; other work slows ours
 
 
 @pytest.mark.scale
-def test_all_rules_of_a_thousand_nodes_are_evaluated_in_five_seconds(
+def test_all_rules_of_a_thousand_nodes_are_evaluated_in_five_seconds_on_two_cores(
     programs: Programs, tmp_path: Path
 ) -> None:
-    assert timed(programs, tmp_path, 1_000, 2)[0] < 5.0
+    wall_s, cpu_s = timed(programs, tmp_path, 1_000, 2)
+    assert wall_s < 5.0
+    assert cpu_s < 5.0 * CORES  # where there are more
