@@ -194,6 +194,20 @@ def test_panels_do_not_overlap_and_the_first_screen_holds_the_answers(name: str)
     assert max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in first) <= height
 
 
+@pytest.mark.parametrize("name", BOARDS)
+def test_rows_of_panels_leave_no_hole(name: str) -> None:
+    for on_grid in _screens(BOARDS[name]):
+        widths: dict[int, int] = {}
+        for panel in on_grid:
+            widths[panel["gridPos"]["y"]] = widths.get(panel["gridPos"]["y"], 0) + panel["gridPos"]["w"]
+        assert set(widths.values()) == {24}, [panel["title"] for panel in on_grid]
+
+
+def _screens(board: Json) -> Iterator[list[Json]]:
+    yield [panel for panel in board["panels"] if panel["type"] != "row"]
+    yield from (row["panels"] for row in board["panels"] if row["type"] == "row")
+
+
 def _apart(on_grid: list[Json]) -> None:
     taken: dict[tuple[int, int], str] = {}
     for panel in on_grid:
