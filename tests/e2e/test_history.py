@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clusterwatt.fleet.history.backfill import NODES_A_FILE
 from tests.e2e import histories
 from tests.e2e.histories import STEP_S, Past, Programs
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.e2e
 ALWAYS = {"Watchdog"}
 RECORDED_S = 3_600  # before a timed evaluation: what most windows look back on, at most
 CORES = 2
+TRIES = 5  # the machine does other things too
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +75,16 @@ def test_what_is_wrong_with_a_job_is_found(programs: Programs, tmp_path: Path) -
 
 
 def timed(programs: Programs, folder: Path, nodes: int, hours: int) -> tuple[float, float]:
-    """The best of three evaluations of all rules: seconds of the wall, and of the CPUs of Prometheus."""
+    """The best of some evaluations of all rules: seconds of the wall, and of the CPUs of Prometheus."""
     past = histories.written(folder, programs, nodes, hours, healthy=False)
     histories.record(past, programs, past.span.until_s - RECORDED_S)
     at_s = past.span.until_s - STEP_S
     with histories.serving(past, programs) as store:
+        if nodes > NODES_A_FILE:
+            histories.merge(store, past)
         rules = histories.shipped()
         histories.evaluation_s(store, rules, at_s)  # files come into memory
-        times = [histories.evaluation_s(store, rules, at_s) for _ in range(3)]
+        times = [histories.evaluation_s(store, rules, at_s) for _ in range(TRIES)]
     wall_s, cpu_s = min(wall_s for wall_s, _ in times), min(cpu_s for _, cpu_s in times)
     print(
         f"{nodes} nodes, {hours} h: {past.samples} samples, {past.samples / past.written_s:.0f} a second as "
