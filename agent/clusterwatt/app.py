@@ -37,6 +37,7 @@ from clusterwatt.feeds import price
 from clusterwatt.flight import bundle as flight_bundle
 from clusterwatt.flight.recorder import Recorder
 from clusterwatt.inventory import CATALOG
+from clusterwatt.learnt import Learnt
 from clusterwatt.ledger.faults import InUseError
 from clusterwatt.ledger.keeper import Keeper
 from clusterwatt.log import configure as configure_log
@@ -79,7 +80,10 @@ class Agent:
         self.config = config
         self._reloaded_well = True
         self._dcgm: DcgmPage | None = None
-        self._known = Known(lambda: None if self.driver is None else self.driver.pid)
+        # What simulated hardware is like is of no use to the next agent.
+        memory = None if self._own_folder is not None else Path(config.ledger.path).parent / "learnt.json"
+        self._learnt = Learnt(memory, clock, writes=keeps_ledger)
+        self._known = Known(lambda: None if self.driver is None else self.driver.pid, self._learnt)
         check_root(config.node.root)
         check_replay(config)
         price.check(config.feeds.price)
@@ -147,6 +151,7 @@ class Agent:
 
     def stop(self) -> None:
         """Have the books written and let go of the driver."""
+        self._learnt.close()
         self._books.stop(STOP_WITHIN_S)
         if self.driver is not None:
             self.driver.stop(STOP_WITHIN_S)
@@ -171,6 +176,7 @@ class Agent:
 
     def _publish(self, snapshot: Snapshot) -> None:
         self._known.take(snapshot)
+        self._learnt.keep()
         self.site.publish(snapshot)
         if self.recorder is not None:
             self.recorder.add(snapshot)

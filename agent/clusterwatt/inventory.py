@@ -7,11 +7,10 @@ driver host reads them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from clusterwatt.attribution import accounting, runs, xid_jobs
 from clusterwatt.catalog import Metric
-from clusterwatt.clock import Clock
 from clusterwatt.collectors import (
     Collector,
     agent,
@@ -42,7 +41,6 @@ from clusterwatt.collectors import (
 from clusterwatt.feeds import grid, price
 from clusterwatt.ledger import series
 from clusterwatt.meters import activity, deviation, node, peak, suspect, xid
-from clusterwatt.sysfs import Files
 from clusterwatt.training import collector as training
 from clusterwatt.workloads import queue, slurm
 from clusterwatt.workloads.container import ContainerCollector
@@ -52,17 +50,21 @@ Metrics = tuple[Metric, ...]
 
 
 class Entry(NamedTuple):
-    """A collector: name of its settings, its families, and how it is made of files, settings and clock."""
+    """A collector: name of its settings, its families, and how it is made of files, settings and clock.
+
+    `learns`: it is also handed what an earlier agent has learnt.
+    """
 
     name: str
     metrics: Metrics
-    make: Callable[[Files, Any, Clock], Collector]
+    make: Callable[..., Collector]
+    learns: bool = False
 
 
 COLLECTORS = (
     Entry("ethernet", ethernet.METRICS, ethernet.EthernetCollector),
     Entry("ethtool", ethtool.METRICS, lambda files, *_: ethtool.EthtoolCollector(files)),
-    Entry("rdma", rdma.METRICS, rdma.RdmaCollector),
+    Entry("rdma", rdma.METRICS, rdma.RdmaCollector, learns=True),
     Entry("imex", imex.METRICS, lambda _, settings, __: imex.ImexCollector(settings)),
     Entry("disk", disk.METRICS + md.METRICS, lambda files, settings, _: disk.DiskCollector(files, settings)),
     Entry("filesystem", filesystem.METRICS, filesystem.FilesystemCollector),

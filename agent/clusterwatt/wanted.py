@@ -17,6 +17,7 @@ from clusterwatt.feeds.grid import GridCollector
 from clusterwatt.flight import bundle as flight_bundle
 from clusterwatt.flight.replay import FlightCollector
 from clusterwatt.inventory import COLLECTORS, WORKLOADS
+from clusterwatt.learnt import Learnt
 from clusterwatt.node_pids import NodePids
 from clusterwatt.readings.gpu import GpuInfo, GpuProcess
 from clusterwatt.readings.snapshot import Snapshot
@@ -37,10 +38,12 @@ AGENT_EVERY_S = 5.0
 class Known:
     """What sources may ask of the newest snapshot, on their own threads: each reference is replaced whole.
 
-    `driver_pid`: process id of the driver host, None while none runs. `mailbox`: what runs report.
+    `driver_pid`: process id of the driver host, None while none runs. `mailbox`: what runs report. `learnt`:
+    what the hardware was like, to be added to.
     """
 
-    def __init__(self, driver_pid: Callable[[], int | None]) -> None:
+    def __init__(self, driver_pid: Callable[[], int | None], learnt: Learnt) -> None:
+        self.learnt = learnt
         self.driver_pid = driver_pid
         self.simulates = False
         self.gpu_names: frozenset[str] = frozenset()
@@ -75,7 +78,8 @@ def wanted(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
     for entry in COLLECTORS:
         settings: Settings = getattr(config.collectors, entry.name)
         if settings.enabled:
-            yield Wanted(entry.name, settings, partial(entry.make, files(), settings, clock))
+            also = (known.learnt,) if entry.learns else ()
+            yield Wanted(entry.name, settings, partial(entry.make, files(), settings, clock, *also))
     yield from _of_work(config, clock, known)
     yield from _feeds(config, clock, known)
     yield from _training(config, clock, known)

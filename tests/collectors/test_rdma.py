@@ -12,6 +12,7 @@ from clusterwatt.catalog import Level, faults
 from clusterwatt.collectors.rdma import METRICS, RdmaCollector
 from clusterwatt.collectors.rdma_rails import Rails
 from clusterwatt.config.model import RdmaCollector as Settings
+from clusterwatt.learnt import Learnt
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.network import (
     RdmaCongestion,
@@ -32,11 +33,11 @@ HOUR = 3600.0
 class Machine:
     """A tree and the collector that reads it."""
 
-    def __init__(self, root: Path, settings: Settings = DEFAULT) -> None:
+    def __init__(self, root: Path, settings: Settings = DEFAULT, learnt: Learnt | None = None) -> None:
         self.root = root
         self.clock = FakeClock()
         self.files = Files(root, self.clock)
-        self.collector = RdmaCollector(self.files, settings, self.clock)
+        self.collector = RdmaCollector(self.files, settings, self.clock, learnt)
 
     def port(self, item: str = "mlx5_0/1", **attributes: str) -> None:
         device, port = item.split("/")
@@ -444,6 +445,38 @@ def test_a_port_is_expected_once_it_was_up_for_an_hour(here: Machine) -> None:
     readings = here.collect()
     assert expectations(readings)["mlx5_0/1"] == (1.0, 50e9)
     assert ports(readings)["mlx5_0/1"].up == 0.0
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_port_that_is_down_stays_expected_when_the_agent_is_restarted(tmp_path: Path, gone: bool) -> None:
+    learnt = Learnt(None, FakeClock())  # its file: tests/test_learnt.py
+    here = Machine(tmp_path, learnt=learnt)
+    here.port()
+    here.port("mlx5_1/1")
+    put(tmp_path, "/sys/class/infiniband/mlx5_0/node_guid", "a088:c203:0012:0001\n")
+    here.collect()
+    here.clock.advance(HOUR)
+    here.collect()
+    if gone:
+        here.remove("mlx5_0")
+    else:
+        here.port(state="1: DOWN", rate="10 Gb/sec (4X SDR)")
+    readings = Machine(tmp_path, learnt=learnt).collect()
+    assert ports(readings)["mlx5_0/1"].up == 0.0
+    assert expectations(readings) == {"mlx5_0/1": (1.0, 50e9), "mlx5_1/1": (1.0, 50e9)}
+
+
+def test_another_card_of_the_same_name_is_learnt_anew(tmp_path: Path) -> None:
+    learnt = Learnt(None, FakeClock())
+    here = Machine(tmp_path, learnt=learnt)
+    here.port()
+    put(tmp_path, "/sys/class/infiniband/mlx5_0/node_guid", "a088:c203:0012:0001\n")
+    here.collect()
+    here.clock.advance(HOUR)
+    here.collect()
+    put(tmp_path, "/sys/class/infiniband/mlx5_0/node_guid", "a088:c203:0012:0002\n")
+    here.port(rate="200 Gb/sec (4X HDR)")
+    assert Machine(tmp_path, learnt=learnt).expectations() == {"mlx5_0/1": (0.0, 25e9)}
 
 
 def test_a_break_starts_the_hour_anew(here: Machine) -> None:

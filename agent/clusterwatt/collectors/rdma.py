@@ -22,6 +22,7 @@ from clusterwatt.collectors.rdma_expectation import GIGABIT_BYTES, Expectations
 from clusterwatt.collectors.rdma_ports import CLASS, Port, Traffic, find_ports
 from clusterwatt.collectors.rdma_rails import Rails
 from clusterwatt.config.model import RdmaCollector as Settings
+from clusterwatt.learnt import Learnt
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.network import (
     RdmaCongestion,
@@ -110,11 +111,12 @@ class RdmaCollector:
 
     name = "rdma"
 
-    def __init__(self, files: Files, settings: Settings, clock: Clock) -> None:
+    def __init__(self, files: Files, settings: Settings, clock: Clock, learnt: Learnt | None = None) -> None:
         self._files = files
         self._rails = Rails(settings.rails)
         self._attempts = Attempts()
-        self._expectations = Expectations(settings, clock)
+        self._expectations = Expectations(settings, clock, learnt or Learnt(None, clock))
+        self._cards: dict[str, str] = {}
         self._listing: tuple[str, ...] = ()
         self._ports: list[Port] = []
         self._rates: dict[str, tuple[bool, float | None]] = {}
@@ -127,6 +129,13 @@ class RdmaCollector:
             self._ports = find_ports(self._files, self._attempts, self._rails)
             self._listing = listing
             self._rates.clear()
+            self._cards = {
+                port.device: self._attempts.get(
+                    self._files.text, f"{CLASS}/{port.device}/node_guid", port.item
+                )
+                or ""
+                for port in self._ports
+            }
         present = set()
         for port in self._ports:
             readings = self._read(port)
@@ -151,7 +160,8 @@ class RdmaCollector:
             return []
         rate = self._link_rate(port, up)
         if up is not None:
-            self._expectations.see(port.item, up=up, rate=rate, virtual=port.virtual)
+            card = self._cards.get(port.device, "")
+            self._expectations.see(port.item, up=up, rate=rate, virtual=port.virtual, card=card)
         traffic = port.traffic
         readings: list[Reading] = [
             RdmaPort(
