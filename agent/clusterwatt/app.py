@@ -97,9 +97,17 @@ class Agent:
         )
         self.recorder = Recorder(config.recorder, node_name(), clock) if config.recorder.enabled else None
         keeper = self._keeper(config) if keeps_ledger else None
-        self._books = Bookkeeping(config, clock, boot_id(config.node.root), keeper)
+        self._books = Bookkeeping(config, clock, boot_id(config.node.root), keeper, self._learnt)
         receive(self.site, config.training, self._known.mailbox, lambda: self._books.job_of, clock)
-        self.pipeline = Pipeline((), None, clock, self._publish, about_agent=self._about, books=self._books)
+        self.pipeline = Pipeline(
+            (),
+            None,
+            clock,
+            self._publish,
+            about_agent=self._about,
+            books=self._books,
+            learnt=self._learnt,
+        )
         self.pipeline.on_event(EventLog(clock))
         if self.recorder is not None:
             self.pipeline.on_event(self.recorder.event)

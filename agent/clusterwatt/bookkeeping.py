@@ -9,6 +9,7 @@ from clusterwatt.attribution.runs import Runs
 from clusterwatt.attribution.xid_jobs import XidJobs
 from clusterwatt.clock import Clock
 from clusterwatt.config.model import Config
+from clusterwatt.learnt import Learnt
 from clusterwatt.ledger.keeper import Keeper
 from clusterwatt.readings.base import ByType, Reading
 from clusterwatt.readings.gpu_measured import HardwareEvent
@@ -21,12 +22,19 @@ RECOVER_WITHIN_S = 10.0
 class Bookkeeping:
     """Holds attribution and its books. `keeper`: writes them; None: nothing lasts, and no job has totals."""
 
-    def __init__(self, config: Config, clock: Clock, boot_id: str, keeper: Keeper | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        boot_id: str,
+        keeper: Keeper | None,
+        learnt: Learnt | None = None,
+    ) -> None:
         self._accounting = Accounting(config, boot_id)
         self._keeper = keeper
         self._clock = clock
         self._account = Account("attribution", clock)
-        self._xid_jobs = XidJobs()
+        self._xid_jobs = XidJobs(clock, learnt or Learnt(None, clock))
         self._runs = Runs(config.training, clock)
         self._began = False
         self._begin_at_the_latest_s = clock.monotonic_s() + RECOVER_WITHIN_S

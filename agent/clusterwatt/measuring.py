@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from clusterwatt.clock import Clock
 from clusterwatt.driver.client import DriverClient
-from clusterwatt.meters import carried, peak, suspect
+from clusterwatt.learnt import Learnt
+from clusterwatt.meters import carried, nvlinks, peak, suspect
 from clusterwatt.meters.activity import ActivityMeter
 from clusterwatt.meters.deviation import DeviationMeter
 from clusterwatt.meters.energy import GpuMeter
@@ -21,6 +22,7 @@ from clusterwatt.readings.gpu import (
     GpuInfo,
     GpuIntegrals,
     GpuMode,
+    GpuNvlinks,
     GpuPcieTraffic,
     GpuPower,
     GpuPowerLimit,
@@ -37,7 +39,8 @@ from clusterwatt.source import Account
 class Meters:
     """Holds every meter. An item that fails is counted for the collector that it belongs to."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, learnt: Learnt | None = None) -> None:
+        self._learnt = learnt or Learnt(None, clock)
         self._gpu = GpuMeter()
         self._throttle = carried.throttle()
         self._engines = carried.engines()
@@ -62,6 +65,8 @@ class Meters:
         parts = dict(parts)
         parts[GpuThrottle] = tuple(self._throttle.measure(parts.get(GpuThrottle, ())))
         parts[GpuEngines] = tuple(self._engines.measure(parts.get(GpuEngines, ())))
+        if GpuNvlinks in parts:
+            parts[GpuNvlinks] = tuple(nvlinks.remembered(parts[GpuNvlinks], self._learnt))
         measured = self._gpu.measure(parts.get(GpuIntegrals, ()), parts.get(GpuPowerLimit, ()))
         activity = self._measure_activity(parts, driver.every_seconds, held)
         failures = driver.take_failures()

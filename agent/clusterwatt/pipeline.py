@@ -16,6 +16,7 @@ from typing import Any
 from clusterwatt.bookkeeping import Bookkeeping
 from clusterwatt.clock import Clock, next_point_s
 from clusterwatt.driver.client import DriverClient
+from clusterwatt.learnt import Learnt
 from clusterwatt.measuring import Meters
 from clusterwatt.readings.base import ByType, Reading, by_type
 from clusterwatt.readings.gpu_measured import HardwareEvent
@@ -49,6 +50,7 @@ class Pipeline:
         every_s: float = 1.0,
         about_agent: Callable[[], Iterable[Reading]] = tuple,
         books: Bookkeeping | None = None,
+        learnt: Learnt | None = None,
     ) -> None:
         self._sources = sources
         self._driver = driver
@@ -56,7 +58,7 @@ class Pipeline:
         self._publish_to = publish
         self._every_s = every_s
         self._about_agent = about_agent
-        self._meters = Meters(clock)
+        self._meters = Meters(clock, learnt)
         self._books = books
         self._event_takers: list[Callable[[HardwareEvent], None]] = []
         self._number = 0

@@ -8,8 +8,10 @@ from clusterwatt.attribution.devices import Devices
 from clusterwatt.attribution.entries import Held
 from clusterwatt.attribution.holders import Holding
 from clusterwatt.attribution.xid_jobs import MOST_JOBS, XidJobs
+from clusterwatt.learnt import Learnt
 from clusterwatt.readings.gpu import GpuInfo
 from clusterwatt.readings.gpu_measured import HardwareEvent
+from tests.clocks import FakeClock
 
 A, B = "GPU-aaaaaaaa-0000-0000-0000-00000000000a", "GPU-bbbbbbbb-0000-0000-0000-00000000000b"
 FIRST, SECOND = "MIG-11111111-0000-0000-0000-000000000001", "MIG-22222222-0000-0000-0000-000000000002"
@@ -63,7 +65,7 @@ class Told:
     """What a GPU says when jobs come and go."""
 
     def __init__(self) -> None:
-        self.jobs = XidJobs()
+        self.jobs = XidJobs(FakeClock(), Learnt(None, FakeClock()))
 
     def tick(self, now_s: float, held: Holding, *events: HardwareEvent) -> dict[str, float]:
         found = list(self.jobs.take(events, held, now_s=now_s))
@@ -130,3 +132,17 @@ def test_a_gpu_that_fails_everything_takes_no_more_room_than_allowed(told: Told)
     for number in range(MOST_JOBS + 50):
         found = told.tick(number, holding(WHOLE, a=f"slurm/{number}"), event(at_s=number))
     assert found == {A: float(MOST_JOBS)}
+
+
+def test_jobs_that_were_hit_before_a_restart_count_until_their_day_is_over() -> None:
+    clock = FakeClock()
+    learnt = Learnt(None, clock)
+    hit = XidJobs(clock, learnt)
+    at_s = clock.monotonic_s()
+    xid = event(at_s=at_s, wall_s=clock.wall_s())
+    list(hit.take([xid], holding(WHOLE, a="slurm/1 slurm/2"), now_s=at_s))
+    clock.advance(DAY_S - 60.0)
+    later = XidJobs(clock, learnt)
+    (said,) = later.take((), holding(WHOLE), now_s=clock.monotonic_s())
+    assert (said.uuid, said.jobs) == (A, 2.0)
+    assert list(later.take((), holding(WHOLE), now_s=clock.monotonic_s() + 60.0)) == []

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from clusterwatt.attribution.holders import Holding
 from clusterwatt.catalog import STANDARD, Table
+from clusterwatt.clock import Clock
+from clusterwatt.learnt import Learnt
 from clusterwatt.readings.gpu_measured import HardwareEvent
 from clusterwatt.readings.work import GpuXidJobs
 
@@ -26,6 +28,7 @@ METRICS = (
 
 XID_CLASS = "application"
 WINDOW, WINDOW_S = "1d", 86_400.0
+KIND = "application_xids"  # of what is remembered: GPU and job, and the Unix time
 MOST_JOBS = 1_000  # of a GPU; beyond, the oldest are forgotten and the number stands
 # A job that an XID has ended is gone when the event is heard, so who held what is kept for a while.
 MOST_CHANGES = 16
@@ -35,11 +38,17 @@ Held = tuple[float, frozenset[str]]  # since when, monotonic, and by which jobs
 
 
 class XidJobs:
-    """Remembers which jobs were hit on which GPU."""
+    """Remembers which jobs were hit on which GPU, also those that an earlier agent saw."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock, learnt: Learnt) -> None:
+        self._clock = clock
+        self._learnt = learnt
         self._held: dict[str, deque[Held]] = {}
         self._hit: dict[str, OrderedDict[str, float]] = {}  # by board: jobs and when each was hit last
+        wall_s, now_s = clock.wall_s(), clock.monotonic_s()
+        for item, hit_s in sorted(learnt.of(KIND).items(), key=lambda known: known[1]):
+            uuid, _, job_id = item.partition(" ")
+            self._hit.setdefault(uuid, OrderedDict())[job_id] = now_s - max(0.0, wall_s - hit_s)
 
     def take(
         self, events: Iterable[HardwareEvent], holding: Holding, *, now_s: float
@@ -54,6 +63,7 @@ class XidJobs:
                 hit = self._hit.setdefault(event.uuid, OrderedDict())
                 for job_id in self._jobs_at(units_of(event, holding), event.monotonic_s):
                     hit[job_id] = event.monotonic_s
+                    self._learnt.most(KIND, f"{event.uuid} {job_id}", event.wall_s)
                     hit.move_to_end(job_id)
                     if len(hit) > MOST_JOBS:
                         hit.popitem(last=False)
