@@ -200,3 +200,24 @@ def test_systemd_hears_of_readiness_and_of_each_tick(tmp_path: Path, monkeypatch
     sdnotify.notify("WATCHDOG=1")  # nobody listens any more: not our trouble
     monkeypatch.delenv("NOTIFY_SOCKET")
     sdnotify.notify("WATCHDOG=1")
+
+
+def test_a_gpu_that_is_on_the_bus_is_expected_unless_a_number_is_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by the agent after a boot at which one was not found any more."""
+    on_bus = [8, 7]
+    monkeypatch.setattr("clusterwatt.app.pci.gpus", lambda _: on_bus.pop(0))
+    ledger = msgspec.structs.replace(Config().ledger, path=str(tmp_path / "ledger.db"))
+    config = Config(ledger=ledger, collectors=NO_GPU)
+    for _ in range(2):
+        agent = Agent(config, SystemClock())
+        try:
+            assert agent._gpus_expected(config) == 8
+            assert agent._gpus_expected(msgspec.structs.replace(config, node=Node(gpus_expected=4))) == 4
+            assert agent._gpus_expected(Config(simulate=Simulate(profile="h100"))) == 0
+        finally:
+            agent.stop()
+            assert agent._learnt._worker is not None
+            agent._learnt._worker._thread.join(10)
+    assert on_bus == []

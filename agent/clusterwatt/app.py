@@ -22,7 +22,7 @@ from clusterwatt.clock import Clock, SystemClock
 from clusterwatt.collectors.agent import build_info
 from clusterwatt.config.model import Config, Driver, Ledger, Training, node_name
 from clusterwatt.config.model import Recorder as RecorderSettings
-from clusterwatt.driver import holding
+from clusterwatt.driver import holding, pci
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.event_log import EventLog
@@ -79,6 +79,7 @@ class Agent:
         self.driver: DriverClient | None = None
         self.config = config
         self._reloaded_well = True
+        self._on_bus: int | None = None
         self._dcgm: DcgmPage | None = None
         # What simulated hardware is like is of no use to the next agent.
         memory = None if self._own_folder is not None else Path(config.ledger.path).parent / "learnt.json"
@@ -254,16 +255,26 @@ class Agent:
             return
         settings = host_settings(config)
         if self.driver is None:
-            expected = config.node.gpus_expected
             self.driver = DriverClient(
                 settings,
                 config.driver,
                 self._clock,
-                gpus_expected=expected,
+                gpus_expected=self._gpus_expected(config),
                 labels=lambda: self._known.node_labels,
             )
         else:
-            self.driver.reconfigure(settings, config.driver, config.node.gpus_expected)
+            self.driver.reconfigure(settings, config.driver, self._gpus_expected(config))
+
+    def _gpus_expected(self, config: Config) -> int:
+        """How many GPUs should be there: as configured, else the most that sat on the bus, driven or not."""
+        if config.node.gpus_expected or config.simulate.label != "false":
+            return config.node.gpus_expected
+        if self._on_bus is None:  # asked once: one that is removed afterwards is missing
+            found, known = pci.gpus(config.node.root), self._learnt.of("gpus").get("on_bus", 0.0)
+            if found >= known and found:
+                self._learnt.most("gpus", "on_bus", found)
+            self._on_bus = max(found, int(known))
+        return self._on_bus
 
     def _dcgm_page(self, config: Config) -> DcgmPage | None:
         """The page of dcgm-exporter's names, the one that there is when nothing of it changes."""

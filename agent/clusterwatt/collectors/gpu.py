@@ -66,7 +66,9 @@ METRICS = (
     ),
     DRIVER_UP.gauge("gpus_visible", "GPUs that answer.", "gpus_visible"),
     DRIVER_UP.gauge(
-        "gpus_expected", "GPUs that should be there; 0: nobody stated a number.", "gpus_expected"
+        "gpus_expected",
+        "GPUs that should be there: configured, else on the PCI bus; 0: none known.",
+        "gpus_expected",
     ),
     *gpu_use.METRICS,
     *gpu_engines.METRICS,

@@ -15,7 +15,8 @@ NODE = Table(NodeMaintenance)
 METRICS = (
     NODE.gauge(
         "node_maintenance",
-        "1: people work on the node (clusterwatt maintenance on), so alert rules leave it out; 0: not.",
+        "1: people work on the node (clusterwatt maintenance on), so alert rules leave it out; 0: not. "
+        "A drain by the scheduler sets it only where a hook of it says so.",
         "maintenance",
         CORE,
     ),

@@ -21,7 +21,7 @@ class Node(Section, frozen=True):
     """The machine itself.
 
     `root`: where its file system is mounted, `/` unless the agent runs in a container.
-    `gpus_expected`: how many GPUs it should show; 0 states nothing.
+    `gpus_expected`: how many GPUs it should show; 0: the most that NVIDIA's driver could have on the PCI bus.
     `power_feed_ratios`: the share of its power that comes from each feed, as `{A: 0.5, B: 0.5}`.
     `power_feed_capacity_watts`: what each feed can carry, the same on all nodes of the feed.
     """
