@@ -1,7 +1,8 @@
 """How many NVIDIA GPUs sit on the PCI bus (Documentation/ABI/testing/sysfs-bus-pci).
 
-Also one that the driver could not take; not those that are given to another, such as vfio-pci. A GPU that fell
-off the bus stays listed until the bus is scanned anew, as at a boot: one that is missing then is not counted.
+Also one that the driver could not take; not those that are given to another, such as vfio-pci. A GPU that
+fell off the bus stays listed until the bus is scanned anew, as at a boot: one that is missing then is not
+counted.
 """
 
 from __future__ import annotations
