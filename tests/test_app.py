@@ -215,6 +215,8 @@ def test_a_gpu_that_is_on_the_bus_is_expected_unless_a_number_is_configured(
         try:
             assert agent._gpus_expected(config) == 8
             assert agent._gpus_expected(msgspec.structs.replace(config, node=Node(gpus_expected=4))) == 4
+            some = msgspec.structs.replace(config, node=Node(gpus_expected_from_bus=False))
+            assert agent._gpus_expected(some) == 0  # of a container that was given some of them
             assert agent._gpus_expected(Config(simulate=Simulate(profile="h100"))) == 0
         finally:
             agent.stop()

@@ -267,7 +267,8 @@ class Agent:
 
     def _gpus_expected(self, config: Config) -> int:
         """How many GPUs should be there: as configured, else the most that sat on the bus, driven or not."""
-        if config.node.gpus_expected or config.simulate.label != "false":
+        asked = config.node.gpus_expected_from_bus and config.simulate.label == "false"
+        if config.node.gpus_expected or not asked:
             return config.node.gpus_expected
         if self._on_bus is None:  # asked once: one that is removed afterwards is missing
             found, known = pci.gpus(config.node.root), self._learnt.of("gpus").get("on_bus", 0.0)

@@ -22,12 +22,15 @@ class Node(Section, frozen=True):
 
     `root`: where its file system is mounted, `/` unless the agent runs in a container.
     `gpus_expected`: how many GPUs it should show; 0: the most that NVIDIA's driver could have on the PCI bus.
+    `gpus_expected_from_bus`: whether that is asked; false where the agent may see a part of them only, as in a
+    container that was given two of eight.
     `power_feed_ratios`: the share of its power that comes from each feed, as `{A: 0.5, B: 0.5}`.
     `power_feed_capacity_watts`: what each feed can carry, the same on all nodes of the feed.
     """
 
     root: NotEmpty = "/"
     gpus_expected: Annotated[int, Meta(ge=0, le=1_024)] = 0
+    gpus_expected_from_bus: bool = True
     power_feed_ratios: dict[str, Annotated[float, Meta(gt=0, le=1)]] = msgspec.field(default_factory=dict)
     power_feed_capacity_watts: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = msgspec.field(
         default_factory=dict
