@@ -121,6 +121,30 @@ async def test_faults_of_gpus_show(tmp_path: Path) -> None:
 
 
 @looped
+async def test_a_gpu_that_heat_holds_back_already_is_held_back_for_no_more_than_all_the_time(
+    tmp_path: Path,
+) -> None:
+    on_all = [Fault("throttled", "2s", node="node-0001", gpu=gpu, amount=0.5) for gpu in range(8)]
+    faults = played(Fault("straggler", "2s", job="pretrain-70b"), *on_all)
+    ticking = Ticking(settings(1), tmp_path, faults)
+    node = ticking.fleet.nodes[0]
+
+    def held() -> dict[str, float]:
+        throttled = node.snapshot.of(GpuThrottle)
+        return {each.gpu: each.throttle_seconds for each in throttled if each.reason == "hw_thermal"}
+
+    await ticking.tick(5)
+    before, before_s = held(), node.snapshot.wall_s
+    await ticking.tick(30)
+    during_s = node.snapshot.wall_s - before_s
+    shares = {gpu: (seconds - before[gpu]) / during_s for gpu, seconds in held().items()}
+    assert max(shares.values()) <= 1.001
+    assert max(shares.values()) > 0.9  # the straggler
+    assert min(shares.values()) == pytest.approx(0.5, abs=0.01)
+    await ticking.close()
+
+
+@looped
 async def test_faults_of_nodes_show_and_end(tmp_path: Path) -> None:
     faults = played(
         Fault("port_down", "2s", "20s", "node-0001", item="mlx5_3"),

@@ -15,6 +15,7 @@ from clusterwatt.simulate.work import (
     Signal,
     Tenant,
     Then,
+    Topped,
     TrainingNode,
     Weighted,
     mean,
@@ -49,6 +50,17 @@ def test_integrals_never_step_back_and_add_up(start: float, first: float, second
     assert area(b) - area(a) >= 0
     assert area(c) - area(a) == pytest.approx((area(b) - area(a)) + (area(c) - area(b)), abs=1e-6)
     assert area(b) - area(a) <= first + 1e-6, "a share never exceeds one"
+
+
+@pytest.mark.parametrize(
+    ("hot", "held_s"),
+    [(Flat(0.0), 50.0), (Flat(1.0), 200.0), (Cycle([3.0, 1.0], [1.0, 0.0]), 150.0 + 0.5 * 25.0)],
+)
+def test_a_share_beside_a_signal_takes_only_what_the_signal_leaves(hot: Signal, held_s: float) -> None:
+    topped = Topped(hot, 0.5, EPOCH_S + 50.0, EPOCH_S + 150.0)
+    assert topped.integral(EPOCH_S + 200.0) - topped.integral(EPOCH_S) == pytest.approx(held_s)
+    area = by_midpoints(topped, EPOCH_S, EPOCH_S + 200.0)
+    assert area == pytest.approx(held_s, abs=0.1)
 
 
 def test_a_cycle_repeats() -> None:

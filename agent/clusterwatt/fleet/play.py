@@ -68,7 +68,7 @@ class Play:
         )
 
     def prepare(self, node: int, library: SimulatedLibrary) -> None:
-        """Tell a driver of the XIDs and losses to come."""
+        """Tell a driver of the XIDs, losses and heat to come."""
         for fault in self._scenario.faults:
             if fault.fault == "driver_down" and self._on(fault, node):
                 from_s, until_s = self._times(fault)
@@ -80,6 +80,8 @@ class Play:
                 library.faults.xid(fault.gpu, fault.code or 0, at_s=from_s)
             elif fault.fault == "gpu_lost":
                 library.faults.lose(fault.gpu, from_s=from_s, until_s=until_s)
+            elif fault.fault == "throttled":
+                library.gpus[fault.gpu].overheats.append((fault.amount or 0.0, from_s, until_s))
 
     def apply(self, node: int, library: SimulatedLibrary, now_s: float) -> None:
         """Set the health of a node's GPUs as it is now."""
@@ -207,7 +209,6 @@ HEALTH: Mapping[str, How] = {
     "nvlink_down": _while(nvlink_down=lambda fault: set(range(_amount(fault)))),
     "nvlink_errors": _nvlink_errors,
     "pcie_width": _while(pcie_width=_amount),
-    "throttled": _held_down("hw_thermal"),
     "power_brake": _held_down("hw_power_brake"),
     "warmer": _while(warmer_c=lambda fault: fault.amount),
     "low_clock": _while(sm_clock_mhz=_amount),

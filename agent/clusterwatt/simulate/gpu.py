@@ -12,7 +12,7 @@ import msgspec
 
 from clusterwatt.simulate.cards import Card, Clocks, MigProfile
 from clusterwatt.simulate.health import Health
-from clusterwatt.simulate.work import Process, ProcessKind, Signals, Tenant, Then, mean
+from clusterwatt.simulate.work import Process, ProcessKind, Signals, Tenant, Then, Topped, mean
 
 if TYPE_CHECKING:
     from clusterwatt.simulate.nvml import SimulatedLibrary
@@ -80,6 +80,8 @@ class Gpu:
         self.power_limit_w = card.power_limit_w
         self.power_profiles: tuple[int, ...] | None = None  # NVML_POWER_PROFILE_*, those in force
         self.health = Health()
+        self.overheats: list[tuple[float, float, float]] = []
+        """Spells of heat that the work does not bring about: share of the time held back, from, until."""
         self.mig_enabled = False
         self.mig_devices: list[MigDevice] = []
         self.tenant = tenant
@@ -180,6 +182,13 @@ class Gpu:
         """Seconds of a signal at its full value since the driver was loaded."""
         counts = getattr(self.signals, signal)
         return max(0.0, float(counts.integral(now_s) - counts.integral(self.loaded_s)))
+
+    def held_back_by_heat_s(self, now_s: float) -> float:
+        """Seconds for which heat has held the clocks down since the driver was loaded."""
+        hot = self.signals.hot
+        for share, from_s, until_s in self.overheats:
+            hot = Topped(hot, share, from_s, until_s)
+        return max(0.0, hot.integral(now_s) - hot.integral(self.loaded_s))
 
     # --- memory and processes ------------------------------------------------------------------------
 

@@ -112,6 +112,27 @@ class Then:
         return self._joint + self._second.integral(time_s)
 
 
+class Topped:
+    """A signal of 0 to 1; between two moments it also has this share of what is missing to 1."""
+
+    def __init__(self, signal: Signal, share: float, from_s: float, until_s: float) -> None:
+        self._signal, self._share = signal, share
+        self._from_s, self._until_s = from_s, until_s
+
+    def at(self, time_s: float) -> float:
+        """The value of the signal, topped up where it is the time for it."""
+        value = self._signal.at(time_s)
+        on = self._from_s <= time_s < self._until_s
+        return value + self._share * (1.0 - value) if on else value
+
+    def integral(self, time_s: float) -> float:
+        """The signal's, and a share of what it has left free until then."""
+        integral = self._signal.integral
+        to_s = min(max(time_s, self._from_s), self._until_s)
+        free_s = (to_s - self._from_s) - (integral(to_s) - integral(self._from_s))
+        return integral(time_s) + self._share * free_s
+
+
 _REST = Flat(0.0)
 
 

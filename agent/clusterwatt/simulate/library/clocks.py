@@ -70,7 +70,7 @@ def held_down_ns(gpu: Gpu, reason: str, now_s: float) -> int:
     if reason == "sw_power_cap":
         return int(gpu.counted("capped", now_s) * 1e9) + gpu.health.held_down_ns.get(reason, 0)
     if reason == "hw_thermal":
-        return int(gpu.counted("hot", now_s) * 1e9) + gpu.health.held_down_ns.get(reason, 0)
+        return int(gpu.held_back_by_heat_s(now_s) * 1e9) + gpu.health.held_down_ns.get(reason, 0)
     return gpu.health.held_down_ns.get(reason, 0)
 
 
