@@ -27,6 +27,10 @@ from typing import NamedTuple
 
 import yaml
 
+from clusterwatt.config.problems import ConfigError
+from clusterwatt.fleet.scenario import load
+from clusterwatt.simulate.cluster import Cluster
+from clusterwatt.simulate.market import BUDGETS
 from tests.tools import apt
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +42,7 @@ END_S = 10.0
 POLL_S = 0.2
 SCRAPE_S = 5
 PAST_STEP_S = 30
+MOST_NODES = 64  # that a scenario may need
 LINES = 15  # of the log of a program that has ended
 
 
@@ -182,6 +187,26 @@ def _program(name: str) -> Path:
         return apt.fetch(name)
     except apt.Unavailable as error:
         raise DemoError(f"{name}: {error}") from None
+
+
+def check_scenario(scenario: str, nodes: int, gpus: int) -> None:
+    """Before anything is started. Raises DemoError when the scenario does not fit such a cluster."""
+    if not scenario:
+        return
+    mistake = _mistake(scenario, nodes, gpus)
+    if mistake and not _mistake(scenario, MOST_NODES, gpus):
+        fewest = next(more for more in range(nodes, MOST_NODES + 1) if not _mistake(scenario, more, gpus))
+        mistake = f"the scenario {scenario} needs {fewest} nodes or more, not {nodes}; --scenario= plays none"
+    if mistake:
+        raise DemoError(mistake)
+
+
+def _mistake(scenario: str, nodes: int, gpus: int) -> str:
+    try:
+        load(scenario, Cluster(nodes, gpus, 1), BUDGETS)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def start_fleet(demo: Demo, nodes: int, gpus: int, scenario: str) -> None:
@@ -351,6 +376,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--port", type=int, default=PORTS["fleet"], help="the first of four")
     wanted = parser.parse_args(arguments)
     try:
+        check_scenario(wanted.scenario, wanted.nodes, wanted.gpus)
         with prepared(wanted.port) as demo:
             print("Starting; the first time, programs are downloaded.", flush=True)
             if wanted.past:

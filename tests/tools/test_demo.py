@@ -69,6 +69,26 @@ def test_it_comes_up_and_leaves_nothing_behind(
     assert [path.name for path in tmp_path.iterdir()] == ["said"]
 
 
+def test_a_cluster_too_small_for_the_scenario_is_told_the_fewest_nodes_before_anything_starts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--nodes=8"]) == 1
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err == (
+        "make demo: the scenario everything needs 16 nodes or more, not 8; --scenario= plays none\n"
+    )
+
+
+def test_a_scenario_that_no_number_of_nodes_mends_is_told_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--gpus=2"]) == 1
+    assert "expected a GPU from 0 to 1" in capsys.readouterr().err
+    assert main(["--scenario=nothing"]) == 1
+    assert "no such file; shipped scenarios: everything, " in capsys.readouterr().err
+
+
 def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     with socket.socket() as taken:
