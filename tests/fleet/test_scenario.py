@@ -131,7 +131,7 @@ async def test_a_gpu_that_heat_holds_back_already_is_held_back_for_no_more_than_
 
     def held() -> dict[str, float]:
         throttled = node.snapshot.of(GpuThrottle)
-        return {each.gpu: each.throttle_seconds for each in throttled if each.reason == "hw_thermal"}
+        return {each.gpu: each.throttle_seconds or 0.0 for each in throttled if each.reason == "hw_thermal"}
 
     await ticking.tick(5)
     before, before_s = held(), node.snapshot.wall_s
