@@ -12,6 +12,8 @@ BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW = (
 )
 GREY = "#8E8E8E"
 AMBER = "#FFB733"  # orange, light enough for Grafana to write on it in black
+# Large numbers: 3 to 1 and more on Grafana's dark panels and on white ones, and as far apart as the others.
+NUMBERS = {BLUE: "#1A85C8", ORANGE: "#C28100", VERMILION: "#BF4000"}
 SERIES = (SKY, ORANGE, GREEN, PINK, BLUE, VERMILION, YELLOW)
 DASHED_FROM = 3  # lines that are told apart by their dashes as well
 STATES = {"active": BLUE, "idle": ORANGE, "free": GREY, "missing": VERMILION}

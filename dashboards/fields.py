@@ -12,6 +12,7 @@ from dashboards.units import MONEY
 
 NOT_SUPPORTED = "not supported"
 NONE = "none"
+NOT_ASKED = "nobody is asked"
 FULL = "Needs the series profile `full` (`limits.profile`)."
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dashboards import fields
 from dashboards.board import Json, Panel, Query
-from dashboards.colours import BLUE, DASHED_FROM, GREY, SERIES, SKY, Steps
+from dashboards.colours import BLUE, DASHED_FROM, GREY, NUMBERS, SERIES, SKY, Steps
 from dashboards.links import panel_links, says
 
 
@@ -20,7 +20,8 @@ def stats(
     to: str = "",
 ) -> Panel:
     """Large numbers beside each other. `spark`: each with its course behind it."""
-    overrides = [fields.override(letter, query, colour=False) for letter, query in fields.lettered(queries)]
+    numbers = [_to_be_read(query) for query in queries]
+    overrides = [fields.override(letter, query, colour=False) for letter, query in fields.lettered(numbers)]
     body: Json = {
         "options": {
             "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
@@ -35,12 +36,18 @@ def stats(
             "text": {"titleSize": 14, "valueSize": 26},
         },
         "fieldConfig": {
-            "defaults": fields.defaults(queries[0].unit, ((BLUE, None),)),
+            "defaults": fields.defaults(queries[0].unit, ((NUMBERS[BLUE], None),)),
             "overrides": overrides,
         },
     }
     targets = fields.targets(queries, instant=not spark)
     return Panel("stat", title, about, *size, targets, body, links=panel_links(to))
+
+
+def _to_be_read(query: Query) -> Query:
+    """The query in the colours of large numbers."""
+    steps = tuple((NUMBERS.get(colour, colour), value) for colour, value in query.steps)
+    return replace(query, steps=steps, colour=NUMBERS.get(query.colour, query.colour))
 
 
 def lines(
@@ -88,7 +95,8 @@ def lines(
         {"matcher": {"id": "byRegexp", "options": f"/{pattern}/"}, "properties": [fields.fixed(colour)]}
         for pattern, colour in (colours or {}).items()
     ]
-    defaults = fields.defaults(unit, limits or ((BLUE, None),))
+    absent = queries[0].absent if len({query.absent for query in queries}) == 1 else ""
+    defaults = fields.defaults(unit, limits or ((BLUE, None),), absent or fields.NOT_SUPPORTED)
     defaults["custom"] = custom
     defaults["color"] = {"mode": "shades", "fixedColor": SKY}
     if to:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dashboards import events
 from dashboards.board import Board, Query
-from dashboards.colours import ACTIVITY, ORANGE, STATES, bad_from, good_above, good_below
-from dashboards.fields import NONE
+from dashboards.colours import ACTIVITY, ORANGE, SKY, STATES, bad_from, good_above, good_below
+from dashboards.fields import FULL, NONE, NOT_ASKED
 from dashboards.links import TO_SHORT_JOB, label, link
 from dashboards.panels import cells, lines, stats
-from dashboards.promql import with_short_job
+from dashboards.promql import with_short_job, worst
 from dashboards.tables import table
 from dashboards.units import BYTES_S, COUNT, HOURS, MONEY, RATIO, SECONDS, WATT
 from dashboards.variables import HAS
@@ -238,6 +238,38 @@ fabric = stats(
     ),
     to=link("fabric"),
 )
+ASKED = (
+    "Absent where no agent is asked for it: `workloads.slurm_queue.enabled` or "
+    f"`workloads.kubernetes_queue.enabled`, on one node that can ask the scheduler. {FULL}"
+)
+BY_QUEUE = "sum by (scheduler, partition)"
+waiting_gpus = lines(
+    "GPUs that waiting jobs ask for (profile full)",
+    f"By partition or queue, the ten longest. More than are free, for hours: the cluster is full. {ASKED}",
+    (12, 7),
+    Query(
+        worst(10, "scheduler, partition", f"{BY_QUEUE} (clusterwatt_scheduler_pending_gpus)"),
+        "{{partition}} ({{scheduler}})",
+        COUNT,
+        many=True,
+        colour=SKY,
+        absent=NOT_ASKED,
+    ),
+)
+waiting_jobs = lines(
+    "Jobs that wait (profile full)",
+    "By partition or queue, the ten longest. Each task of an array is a job; pods of one controller are one. "
+    f"{ASKED}",
+    (12, 7),
+    Query(
+        worst(10, "scheduler, partition", f"{BY_QUEUE} (clusterwatt_scheduler_pending_jobs)"),
+        "{{partition}} ({{scheduler}})",
+        COUNT,
+        many=True,
+        colour=ORANGE,
+        absent=NOT_ASKED,
+    ),
+)
 BOARD = Board(
     "cluster",
     "Cluster",
@@ -247,6 +279,7 @@ BOARD = Board(
     folds=[
         ("Waste and good use in the range", [[wasted, best]]),
         ("Fabric and storage", [[fabric]]),
+        ("Queue", [[waiting_gpus, waiting_jobs]]),
     ],
     annotations=[events.EVERYWHERE, events.DRIVER],
 )

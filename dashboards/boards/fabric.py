@@ -5,7 +5,7 @@ from __future__ import annotations
 from dashboards import events
 from dashboards.board import Board, Query
 from dashboards.colours import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, YELLOW, bad_from, good_below
-from dashboards.fields import FULL, NONE
+from dashboards.fields import FULL, NONE, NOT_ASKED
 from dashboards.links import TO_GPU, TO_NODE, label, link
 from dashboards.panels import cells, lines, stats
 from dashboards.promql import worst
@@ -137,9 +137,16 @@ balance = lines(
 )
 errors = lines(
     "Errors by kind",
-    "Per second over all ports. Symbol errors: cable; retransmits: loss or congestion.",
+    "Per second over all ports, of the kinds that came up in the range. Symbol errors: cable; retransmits: "
+    "loss or congestion.",
     (12, 7),
-    Query(f"sum by (error) (rate(clusterwatt_rdma_errors_total{{{NODES}}}[$r]))", "{{error}}", PER_S),
+    Query(
+        f"sum by (error) (rate(clusterwatt_rdma_errors_total{{{NODES}}}[$r])) and on (error) "
+        f"sum by (error) (increase(clusterwatt_rdma_errors_total{{{NODES}}}[$__range] @ end())) > 0",
+        "{{error}}",
+        PER_S,
+        absent=NONE,
+    ),
     colours=ERRORS,
     high=1,
 )
@@ -158,6 +165,7 @@ pause = lines(
         many=True,
         colour=ORANGE,
     ),
+    high=0.1,
 )
 lost = lines(
     "Ethernet: errors and drops, share of packets",
@@ -238,7 +246,7 @@ short = table(
 domains = table(
     "NVLink domains",
     "GPUs by clique and chassis: those of one clique reach each other by NVLink, over nodes too.",
-    (12, 7),
+    (8, 7),
     Query(
         f"count by (cluster_uuid, clique, chassis) (clusterwatt_gpu_fabric_info{{{NODES}}})", "GPUs", COUNT
     ),
@@ -247,7 +255,7 @@ domains = table(
 unregistered = table(
     "GPUs that are not in their NVLink domain",
     "By node: registration not started or in progress.",
-    (12, 7),
+    (8, 7),
     Query(
         f'count by (instance) (clusterwatt_gpu_fabric_state{{{NODES}, state=~"not_started|in_progress"}} == 1)',
         "GPUs",
@@ -258,6 +266,26 @@ unregistered = table(
     links={"Node": TO_NODE},
     absent=NONE,
 )
+imex = table(
+    "IMEX domains, those that are not complete first (profile full)",
+    "Complete: the IMEX daemons of this node and of all others in its domain run and are connected; without "
+    "them the GPUs of two nodes share no memory. Absent where no agent is asked for it: "
+    f"`collectors.imex.enabled`. {FULL}",
+    (8, 7),
+    Query(
+        f"bottomk(20, max by (instance) (clusterwatt_imex_ready{{{NODES}}}))",
+        "Domain",
+        COUNT,
+        ((VERMILION, None), (BLUE, 1)),
+        texts={"0": "not complete", "1": "complete"},
+        absent=NOT_ASKED,
+    ),
+    keys={"instance": "Node"},
+    links={"Node": TO_NODE},
+    sort="Domain",
+    rising=True,
+    absent=NOT_ASKED,
+)
 BOARD = Board(
     "fabric",
     "Fabric",
@@ -267,7 +295,7 @@ BOARD = Board(
     folds=[
         ("Balance and errors", [[balance, errors]]),
         ("Ethernet", [[lost, carrier, pause]]),
-        ("NVLink", [[nvlink, short], [domains, unregistered]]),
+        ("NVLink", [[nvlink, short], [domains, unregistered, imex]]),
     ],
     annotations=[events.LINK_DOWN, events.MAINTENANCE],
 )

@@ -6,9 +6,9 @@ from dashboards import events
 from dashboards.board import Board, Query
 from dashboards.colours import ACTIVITY, BLUE, ORANGE, SKY, VERMILION, good_above, good_below
 from dashboards.fields import FULL, NONE
-from dashboards.links import TO_JOB, TO_NODE
+from dashboards.links import TO_JOB, TO_NODE, TO_SHORT_JOB
 from dashboards.panels import lines
-from dashboards.promql import worst
+from dashboards.promql import with_short_job, worst
 from dashboards.tables import table
 from dashboards.units import BYTES_S, COUNT, PER_S, RATIO, SECONDS
 from dashboards.variables import HAS
@@ -124,9 +124,11 @@ starved = table(
         good_below(0.1, 0.2),
         decimals=1,
     ),
-    keys={"job_id": "Job"},
-    links={"Job": TO_JOB},
+    Query(f"max by (job_id, short, name) ({with_short_job('clusterwatt_job_info')})"),
+    keys={"name": "Name", "short": "Job", "job_id": "job_id"},
+    links={"Name": TO_SHORT_JOB},
     sort="CPU wait",
+    only="Activity",
 )
 mounts = lines(
     "Read and written by shared mount",

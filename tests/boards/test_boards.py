@@ -39,6 +39,7 @@ OKABE_ITO = {
     "#F0E442",
     "#8E8E8E",
     "#FFB733",  # orange to write on in black
+    *colours.NUMBERS.values(),
 }
 
 
@@ -273,9 +274,31 @@ def test_neighbouring_colours_differ_for_every_usual_colour_vision(seer: str) ->
     lines = [*colours.SERIES, colours.GREY]
     status = [colours.BLUE, colours.ORANGE, colours.VERMILION]
     cells = [colours.AMBER, colours.VERMILION]
-    for shown in (lines, status, cells, [*colours.STATES.values()]):
+    numbers = list(colours.NUMBERS.values())
+    for shown in (lines, status, cells, numbers, [*colours.STATES.values()]):
         for one, other in itertools.pairwise(shown):
             assert math.dist(_lab(one, seer), _lab(other, seer)) > 15, f"{one} beside {other}"
+
+
+def _luminance(colour: str) -> float:
+    """As WCAG 2.2 defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    red, green, blue = linear
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("background", ["#181B1F", "#FFFFFF"])  # panels of Grafana's two themes
+def test_large_numbers_stand_out_from_both_backgrounds(background: str) -> None:
+    """WCAG 2.2, 1.4.3: large text has a contrast of at least 3 to 1."""
+    for name, board in BOARDS.items():
+        for panel in panels(board):
+            if panel["type"] != "stat":
+                continue
+            for colour in set(re.findall(r"#[0-9A-Fa-f]{6}", json.dumps(panel))):
+                darker, lighter = sorted((_luminance(colour), _luminance(background)))
+                contrast = (lighter + 0.05) / (darker + 0.05)
+                assert contrast >= 3, f"{name}: {panel['title']}: {colour} has {contrast:.2f}"
 
 
 def test_units_are_grafanas() -> None:

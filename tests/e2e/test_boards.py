@@ -22,6 +22,7 @@ from tests.e2e.servers import Server, prometheus_with, until
 pytestmark = pytest.mark.e2e
 
 NODES = 12  # of which the last two are Kubernetes'
+PROFILES = ["h100"] * (NODES - 1) + ["gb200"]  # one of a rack, which alone has an IMEX domain
 EVERY_S = 2
 RANGE_S = 40
 WITHIN_S = 100.0  # on a busy machine
@@ -77,6 +78,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("fleet")
     (folder / "faults.yaml").write_text(FAULTS)
     made_of = ["--nodes", str(NODES), "--level", "full", "--every", str(EVERY_S)]
+    made_of += ["--profile", ",".join(PROFILES)]
     with servers.fleet(folder, *made_of, "--scenario", str(folder / "faults.yaml")) as fleet:
         yield fleet
 
