@@ -53,6 +53,7 @@ LINK_ERRORS = Table(GpuNvlinkLinkErrors, labels=("gpu", "uuid", "link", "error")
 C2C_ERRORS = Table(GpuC2cErrors, labels=("gpu", "uuid", "error"))
 METRICS = (
     LINK.gauge("gpu_nvlink_up", "1: the NVLink is up.", "up", STANDARD),
+    COUNT.gauge("gpu_nvlinks_up", "NVLinks that are up.", "up", STANDARD),
     COUNT.gauge(
         "gpu_nvlinks_expected",
         "NVLinks that should be up: all that the board has, or the most seen up on boards for bridges.",
@@ -143,9 +144,15 @@ class Nvlinks:
                 transmit_bytes=_bytes(values, TRANSMIT, link),
             )
         yield from self._link_errors(values)
-        self._most_up = max(self._most_up, states.count(1.0))
+        up = states.count(1.0)
+        self._most_up = max(self._most_up, up)
         expected = count if self._all_links_expected() else self._most_up
-        yield GpuNvlinks(gpu=device.gpu, uuid=device.uuid, expected=float(expected))
+        yield GpuNvlinks(
+            gpu=device.gpu,
+            uuid=device.uuid,
+            up=None if states.count(None) == count else float(up),
+            expected=float(expected),
+        )
 
     def _links(self) -> int | None:
         """How many links the board has. Link 0 shows which fields there are."""

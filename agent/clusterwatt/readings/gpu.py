@@ -354,10 +354,11 @@ class GpuNvlinkTraffic(Reading, frozen=True):
 
 
 class GpuNvlinks(Reading, frozen=True):
-    """How many NVLinks should be up."""
+    """How many NVLinks are up, and how many should be. `up` is None while no link says."""
 
     gpu: str
     uuid: str
+    up: float | None
     expected: float
 
 
