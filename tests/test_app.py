@@ -26,6 +26,7 @@ from clusterwatt.config.model import (
     Node,
     Simulate,
 )
+from clusterwatt.driver import pci
 from clusterwatt.readings.agent import CollectorDuration, ConfigReload, HostPids
 from clusterwatt.readings.host import CpuTime
 from clusterwatt.readings.node_exporter import NodeFamily
@@ -206,11 +207,11 @@ def test_a_gpu_that_is_on_the_bus_is_expected_unless_a_number_is_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also by the agent after a boot at which one was not found any more."""
-    on_bus = [8, 7]
+    on_bus = [pci.Bus(driven=7, unbound=1), pci.Bus(driven=8), pci.Bus(driven=7)]
     monkeypatch.setattr("clusterwatt.app.pci.gpus", lambda _: on_bus.pop(0))
     ledger = msgspec.structs.replace(Config().ledger, path=str(tmp_path / "ledger.db"))
     config = Config(ledger=ledger, collectors=NO_GPU)
-    for _ in range(2):
+    for _ in range(3):
         agent = Agent(config, SystemClock())
         try:
             assert agent._gpus_expected(config) == 8
@@ -223,3 +224,20 @@ def test_a_gpu_that_is_on_the_bus_is_expected_unless_a_number_is_configured(
             assert agent._learnt._worker is not None
             agent._learnt._worker._thread.join(10)
     assert on_bus == []
+
+
+def test_gpus_that_were_given_to_another_driver_are_not_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_bus = [pci.Bus(unbound=4), pci.Bus(foreign=4), pci.Bus(driven=8), pci.Bus(driven=4, foreign=4)]
+    monkeypatch.setattr("clusterwatt.app.pci.gpus", lambda _: on_bus.pop(0))
+    ledger = msgspec.structs.replace(Config().ledger, path=str(tmp_path / "ledger.db"))
+    config = Config(ledger=ledger, collectors=NO_GPU)
+    expected = []
+    for _ in range(4):
+        agent = Agent(config, SystemClock())
+        expected.append(agent._gpus_expected(config))
+        agent.stop()
+        assert agent._learnt._worker is not None
+        agent._learnt._worker._thread.join(10)
+    assert expected == [4, 0, 8, 4]

@@ -271,10 +271,11 @@ class Agent:
         if config.node.gpus_expected or not asked:
             return config.node.gpus_expected
         if self._on_bus is None:  # asked once: one that is removed afterwards is missing
-            found, known = pci.gpus(config.node.root), self._learnt.of("gpus").get("on_bus", 0.0)
-            if found >= known and found:
-                self._learnt.most("gpus", "on_bus", found)
-            self._on_bus = max(found, int(known))
+            bus, known = pci.gpus(config.node.root), int(self._learnt.of("gpus").get("on_bus", 0.0))
+            # What no driver has may still be given to another, so it is not kept for later agents.
+            if 0 < bus.driven >= known:
+                self._learnt.most("gpus", "on_bus", bus.driven)
+            self._on_bus = max(bus.driven + bus.unbound, known - bus.foreign)
         return self._on_bus
 
     def _dcgm_page(self, config: Config) -> DcgmPage | None:

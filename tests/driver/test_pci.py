@@ -25,8 +25,8 @@ def test_every_gpu_of_nvidia_counts_and_nothing_else(tmp_path: Path) -> None:
         (tmp_path / "sys/bus/pci/devices" / address / "driver").symlink_to(
             f"../../../bus/pci/drivers/{driver}"
         )
-    assert pci.gpus(str(tmp_path)) == 3
+    assert pci.gpus(str(tmp_path)) == pci.Bus(driven=1, unbound=2, foreign=1)
 
 
 def test_without_a_bus_nothing_is_stated(tmp_path: Path) -> None:
-    assert pci.gpus(str(tmp_path)) == 0
+    assert pci.gpus(str(tmp_path)) == pci.Bus()
