@@ -10,6 +10,7 @@ import pytest
 from clusterwatt.collectors.imex import ImexCollector
 from clusterwatt.config.load import load
 from clusterwatt.config.model import ImexCollector as Settings
+from clusterwatt.learnt import Learnt
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.network import Imex
 from clusterwatt.wanted import Known, wanted
@@ -79,4 +80,7 @@ def test_what_the_program_does_not_tell_is_a_failure_and_not_0(body: str, says: 
 @pytest.mark.parametrize(("settings", "asks"), [([], False), (["collectors.imex.enabled=true"], True)])
 def test_nobody_asks_who_is_not_told_to(settings: list[str], *, asks: bool) -> None:
     config = load(None, {}, settings).config
-    assert ("imex" in {one.name for one in wanted(config, FakeClock(), Known(lambda: None))}) is asks
+    assert (
+        "imex"
+        in {one.name for one in wanted(config, FakeClock(), Known(lambda: None, Learnt(None, FakeClock())))}
+    ) is asks

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from clusterwatt.config.load import load
 from clusterwatt.config.model import SlurmQueue as Settings
 from clusterwatt.config.model import node_name
+from clusterwatt.learnt import Learnt
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.work import SchedulerPending
 from clusterwatt.wanted import Known, wanted
@@ -155,5 +156,5 @@ def test_any_list_of_resources_has_a_count(text: str) -> None:
 )
 def test_one_agent_asks_and_only_where_it_is_told_to(settings: list[str], *, asks: bool) -> None:
     config = load(None, {}, settings).config
-    names = {one.name for one in wanted(config, FakeClock(), Known(lambda: None))}
+    names = {one.name for one in wanted(config, FakeClock(), Known(lambda: None, Learnt(None, FakeClock())))}
     assert ("slurm_queue" in names) is asks

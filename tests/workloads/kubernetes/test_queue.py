@@ -10,6 +10,7 @@ import pytest
 from clusterwatt.clock import SystemClock
 from clusterwatt.config.load import load
 from clusterwatt.config.model import Kubernetes, KubernetesQueue
+from clusterwatt.learnt import Learnt
 from clusterwatt.readings.work import SchedulerPending
 from clusterwatt.wanted import Known, wanted
 from clusterwatt.workloads.kubernetes.queue import KubernetesQueueCollector
@@ -103,5 +104,5 @@ def test_a_server_that_has_dropped_the_version_is_asked_for_the_newest(api: ApiS
 )
 def test_one_agent_asks_and_only_where_it_is_told_to(settings: list[str], *, asks: bool) -> None:
     config = load(None, {}, settings).config
-    names = {one.name for one in wanted(config, FakeClock(), Known(lambda: None))}
+    names = {one.name for one in wanted(config, FakeClock(), Known(lambda: None, Learnt(None, FakeClock())))}
     assert ("kubernetes_queue" in names) is asks
