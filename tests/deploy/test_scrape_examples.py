@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from clusterwatt.rules import expression, shipped
 from tests.tools import apt
 
 EXAMPLES = sorted(
@@ -53,3 +54,28 @@ def test_only_pods_of_our_namespace_are_nodes() -> None:
     (example,) = [path for path in EXAMPLES if path.stem == "kubernetes"]
     (job,) = yaml.safe_load(example.read_text())["scrape_configs"]
     assert job["kubernetes_sd_configs"] == [{"role": "pod", "namespaces": {"names": ["clusterwatt"]}}]
+
+
+ABOVE = ("training", "waste", "money-power")  # beside records, in the Prometheus above the shards
+NAME = re.compile(r"\b(?:\w+:)?clusterwatt_\w+(?::\w+)?")
+
+
+def test_what_the_rules_above_shards_name_is_federated_or_recorded_there() -> None:
+    (example,) = [path for path in EXAMPLES if path.stem == "federate"]
+    (job,) = yaml.safe_load(example.read_text())["scrape_configs"]
+    federated: list[re.Pattern[str]] = []
+    for selector in job["params"]["match[]"]:
+        by_name = re.search(r'__name__=~"([^"]+)"', selector)
+        federated.append(re.compile(by_name[1] if by_name else selector.partition("{")[0]))
+    files = {file.name: file.rules for file in shipped.files()}
+    recorded = {rule.name for rule in files["records"] if rule.name.startswith(("job:", "account:"))}
+    recorded.add("gpu_job:clusterwatt_held:bool")
+    named = {
+        name
+        for file in ABOVE
+        for rule in files[file]
+        for name in NAME.findall(expression.plain(rule.expression))
+    }
+    assert named
+    missing = {name for name in named - recorded if not any(one.fullmatch(name) for one in federated)}
+    assert missing == set()
