@@ -12,7 +12,7 @@ from dashboards.units import MONEY
 
 NOT_SUPPORTED = "not supported"
 NONE = "none"
-NOT_ASKED = "nobody is asked"
+NOT_ASKED = "not asked for"
 FULL = "Needs the series profile `full` (`limits.profile`)."
 
 

@@ -239,7 +239,7 @@ fabric = stats(
     to=link("fabric"),
 )
 ASKED = (
-    "Absent where no agent is asked for it: `workloads.slurm_queue.enabled` or "
+    "Empty where no agent is asked for it: `workloads.slurm_queue.enabled` or "
     f"`workloads.kubernetes_queue.enabled`, on one node that can ask the scheduler. {FULL}"
 )
 BY_QUEUE = "sum by (scheduler, partition)"

@@ -267,10 +267,10 @@ unregistered = table(
     absent=NONE,
 )
 imex = table(
-    "IMEX domains, those that are not complete first (profile full)",
-    "Complete: the IMEX daemons of this node and of all others in its domain run and are connected; without "
-    "them the GPUs of two nodes share no memory. Absent where no agent is asked for it: "
-    f"`collectors.imex.enabled`. {FULL}",
+    "IMEX domains (profile full)",
+    "Those that are not complete come first. Complete: the IMEX daemons of this node and of all others in its "
+    "domain run and are connected; without them the GPUs of two nodes share no memory. Empty where no agent is "
+    f"asked for it: `collectors.imex.enabled`. {FULL}",
     (8, 7),
     Query(
         f"bottomk(20, max by (instance) (clusterwatt_imex_ready{{{NODES}}}))",

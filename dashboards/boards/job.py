@@ -159,7 +159,7 @@ gradient = lines(
 )
 scalars = lines(
     "Accuracy and chosen values",
-    "Accuracy by split, and the values that `training.scalars` lets through.",
+    "Left axis: accuracy by split. Right axis: the values that `training.scalars` lets through.",
     (12, 7),
     Query(
         f"max by (run, split) (clusterwatt_training_accuracy{{{RUN}}})",
@@ -173,6 +173,7 @@ scalars = lines(
         "{{tag}}",
         COUNT,
         many=True,
+        right=True,
         colour=ORANGE,
     ),
 )
