@@ -11,14 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
 from clusterwatt.clock import SystemClock
 from clusterwatt.config.model import Driver, Simulate
-from clusterwatt.driver.client import DriverClient
-from clusterwatt.driver.frames import HostSettings
+from clusterwatt.driver.client import DriverClient, DriverHostEnd
+from clusterwatt.driver.frames import DeviceFrame, DriverState, Frame, HostSettings
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu import GpuMemory
 from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp
@@ -213,6 +214,27 @@ def test_the_same_settings_again_disturb_nothing(client_of: MakeClient) -> None:
     client.reconfigure(SETTINGS, PATIENT, 8)
     supervise_until(client, lambda: up(client))
     assert client.pid == first
+
+
+@pytest.mark.parametrize(("board", "told"), [("released", "permission"), ("timeout", "timeout")])
+def test_instances_that_a_fresh_host_cannot_find_share_their_boards_reason(
+    client_of: MakeClient, board: str, told: str
+) -> None:
+    """A board that is released or hangs is not asked for its instances: nobody knows that they are lost."""
+    client = client_of("never started")
+    process = client._process = Mock(spec=DriverHostEnd)
+    now_s = SystemClock().monotonic_s()
+    group = (GpuMemory(gpu="0", uuid=UUID, used_bytes=1.0),)
+    found = DeviceFrame("0", UUID, "", now_s, None, (group,), ())
+    instance = DeviceFrame("0:0", "MIG-1", "", now_s, None, (group,), (), UUID)
+    client._heard(process, Frame(now_s, DriverState(up=True), 1, (found, instance)))
+    assert of(client, GpuDown) == []
+    silent = DeviceFrame("0", UUID, board, now_s, None, (), ())
+    client._heard(process, Frame(now_s, DriverState(up=True), 1, (silent,)))
+    assert of(client, GpuDown) == [
+        GpuDown(gpu="0", uuid=UUID, reason=told),
+        GpuDown(gpu="0:0", uuid="MIG-1", reason=told),
+    ]
 
 
 def test_the_agent_itself_does_not_load_the_binding() -> None:

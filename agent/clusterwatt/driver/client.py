@@ -283,10 +283,12 @@ class DriverClient:
         own.append(DriverHost(restarts=float(self.restarts)))
         own.extend(self._calls.readings)
         groups: list[Group] = []
-        for uuid, (gpu, _) in self._known.items():
-            device = devices.get(uuid)
+        for uuid, (gpu, parent_uuid) in self._known.items():
+            device, parent = devices.get(uuid), devices.get(parent_uuid)
             if device is not None:
                 reason = self._down_reason(device, now_s)
+            elif parent is not None and (shared := self._down_reason(parent, now_s)):
+                reason = shared  # an instance that a fresh host cannot ask its GPU for
             else:  # a host that began without it; where it has found all that there are, it is not there
                 reason = "lost" if all_found else self._absent_reason
             own.append(GpuUp(gpu=gpu, uuid=uuid, up=0.0 if reason else 1.0))
