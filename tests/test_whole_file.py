@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -60,3 +61,12 @@ def test_a_draft_is_neither_seen_under_its_name_nor_read_by_others(tmp_path: Pat
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         whole_file.write(tmp_path / "no" / "file", "")
+
+
+def test_drafts_of_killed_writers_go_after_an_hour(tmp_path: Path) -> None:
+    for old in (".file.killed.draft", ".other"):
+        (tmp_path / old).touch()
+        os.utime(tmp_path / old, (0, 0))
+    with whole_file.replacing(tmp_path / "file"):
+        whole_file.remove_abandoned(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", ".other"}

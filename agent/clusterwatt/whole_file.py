@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+DRAFT = ".draft"
+ABANDONED_S = 3_600.0
 
 
 @contextlib.contextmanager
@@ -18,7 +22,7 @@ def replacing(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator[B
     after a loss of power the old file is there or the new one. A draft's name does not end as that of the
     file does, so that nobody who reads all `*.json` or `*.yaml` of a folder takes it for one of them.
     """
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=DRAFT)
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)
@@ -33,7 +37,15 @@ def replacing(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator[B
         raise
 
 
-def write(path: Path, text: str) -> None:
+def remove_abandoned(directory: Path) -> None:
+    """Remove drafts of writers that were killed: those an hour old. Raises OSError."""
+    for draft in directory.glob(f".*{DRAFT}"):
+        with contextlib.suppress(FileNotFoundError):  # its writer lives, and has just ended well
+            if time.time() - draft.lstat().st_mtime > ABANDONED_S:
+                draft.unlink()
+
+
+def write(path: Path, text: str, *, sync: bool = True) -> None:
     """Put the text in place of what is there, for everybody to read. Raises OSError, and leaves no draft."""
-    with replacing(path) as file:
+    with replacing(path, sync=sync) as file:
         file.write(text.encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,6 +197,13 @@ def test_the_number_of_bundles_and_their_size_are_bounded(tmp_path: Path) -> Non
     assert kept == [f"20231114T22{minute:02}20Z-test.flight.zip" for minute in (16, 17, 18)]
     bundle.keep_newest(tmp_path, 3, 1)
     assert [path.name for path in tmp_path.iterdir()] == [kept[-1]]
+
+
+def test_drafts_of_agents_that_were_killed_do_not_pile_up(tmp_path: Path) -> None:
+    (tmp_path / ".20231114T221320Z-test.flight.zip.x1y2.draft").touch()
+    os.utime(tmp_path / ".20231114T221320Z-test.flight.zip.x1y2.draft", (0, 0))
+    bundle.keep_newest(tmp_path, 3, 1 << 20)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_disk_that_cannot_be_written_costs_the_bundle_only(

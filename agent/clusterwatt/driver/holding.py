@@ -108,8 +108,11 @@ def withdraw(path: Path, uuid: str | None = None) -> Release:
 
 
 def answer(path: Path, said: Answer) -> None:
-    """Leave an answer beside the flag. Raises OSError."""
-    _write(_answer_path(path), msgspec.json.encode(said).decode())
+    """Leave an answer beside the flag. Raises OSError.
+
+    It does not wait for the disk: it is written within the tick, and holds only while the agent runs.
+    """
+    _write(_answer_path(path), msgspec.json.encode(said).decode(), sync=False)
 
 
 def last_answer(path: Path) -> Answer | None:
@@ -147,7 +150,7 @@ def _answer_path(path: Path) -> Path:
     return path.with_name(path.name + ".answer")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, *, sync: bool = True) -> None:
     """Replace a file whole; its folder is made."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    whole_file.write(path, text)
+    whole_file.write(path, text, sync=sync)

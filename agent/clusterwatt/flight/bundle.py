@@ -67,7 +67,8 @@ def write(directory: Path, manifest: Manifest, chunks: Sequence[bytes]) -> Path:
 
 
 def keep_newest(directory: Path, count: int, max_bytes: int) -> None:
-    """Remove the oldest bundles beyond a number and a size; the newest always stays."""
+    """Remove the oldest bundles beyond a number and a size, and abandoned drafts; the newest always stays."""
+    whole_file.remove_abandoned(directory)
     bundles = sorted(directory.glob(f"*{SUFFIX}"), reverse=True)
     total = 0
     for kept, path in enumerate(bundles):

@@ -51,6 +51,7 @@ class Receipts:
             log.warning("receipts of jobs cannot be written to %s: %s", self._directory, error)
 
     def _thin_out(self) -> None:
+        whole_file.remove_abandoned(self._directory)
         files = sorted(self._directory.glob(f"*{SUFFIX}"), key=lambda file: file.stat().st_mtime)
         for file in files[:-MAX_FILES]:
             with contextlib.suppress(FileNotFoundError):
