@@ -94,3 +94,9 @@ def test_one_that_is_not_there() -> None:
     assert not os.path.exists("/nowhere/program")
     with pytest.raises(FileNotFoundError):
         output_of(["/nowhere/program"], 1.0)
+
+
+def test_a_line_without_end_is_not_kept(tmp_path: Path) -> None:
+    endless = program(tmp_path / "a", "exec tr '\\0' x < /dev/zero")
+    with pytest.raises(OSError, match="a printed a line of more than 1048576 bytes"):
+        list(lines_of([endless], 10.0, max_bytes=256 << 20))

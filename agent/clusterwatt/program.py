@@ -17,6 +17,7 @@ from clusterwatt.clock import SystemClock
 
 CHUNK_BYTES = 1 << 16
 MAX_ANSWER_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20  # JSON may be one line; each chunk of a line copies what there is of it
 MAX_COMPLAINT_BYTES = 1 << 12
 ENDS_WITHIN_S = 1.0
 
@@ -62,17 +63,21 @@ def lines_of(
                 raise OSError(errno.EMSGSIZE, f"{command[0]} printed more than {max_bytes} bytes")
             *lines, rest = (rest + chunk).split(b"\n")
             yield from lines
+            if len(rest) > MAX_LINE_BYTES:
+                raise OSError(
+                    errno.EMSGSIZE, f"{command[0]} printed a line of more than {MAX_LINE_BYTES} bytes"
+                )
         status = process.wait(max(0.0, until_s - clock.monotonic_s()))
     except (TimeoutError, subprocess.TimeoutExpired):
         raise TimeoutError(errno.ETIMEDOUT, f"{command[0]} took more than {timeout_s:g} s") from None
     finally:
         _end(process)
+    if rest:
+        yield rest
     if status:
         said = complaint.decode("utf-8", "replace").strip() or rest.decode("utf-8", "replace")
         last = said.splitlines()[-1] if said else "no word"
         raise OSError(errno.EIO, f"{command[0]} ended with {status}: {last}")
-    if rest:
-        yield rest
 
 
 def _chunks(process: subprocess.Popen[bytes], left_s: Callable[[], float]) -> Iterator[tuple[bytes, bool]]:

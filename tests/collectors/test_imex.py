@@ -84,3 +84,8 @@ def test_nobody_asks_who_is_not_told_to(settings: list[str], *, asks: bool) -> N
         "imex"
         in {one.name for one in wanted(config, FakeClock(), Known(lambda: None, Learnt(None, FakeClock())))}
     ) is asks
+
+
+def test_a_domain_that_is_told_counts_whatever_the_exit_status(tmp_path: Path) -> None:
+    text = answer("DOWN", "UNAVAILABLE")
+    assert asked(tmp_path, f"printf '%s' '{text}'; exit 1") == [Imex(0.0)]

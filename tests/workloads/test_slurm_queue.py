@@ -158,3 +158,13 @@ def test_one_agent_asks_and_only_where_it_is_told_to(settings: list[str], *, ask
     config = load(None, {}, settings).config
     names = {one.name for one in wanted(config, FakeClock(), Known(lambda: None, Learnt(None, FakeClock())))}
     assert ("slurm_queue" in names) is asks
+
+
+def test_a_range_of_nodes_counts_its_lower_bound() -> None:
+    assert waits(line(numnodes="2-4", tres_per_node="gres:gpu:8"))["train"] == (1, 16)
+
+
+def test_a_line_that_is_no_job_takes_no_other_down() -> None:
+    readings = list(Slurm(line(numnodes="?"), line(), line(partition="")).collector().collect())
+    assert told(readings)["train"] == (1, 0)
+    assert [one.item for one in readings if isinstance(one, Failure)] == ["jobs"]

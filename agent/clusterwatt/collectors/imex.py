@@ -16,7 +16,7 @@ import msgspec
 
 from clusterwatt.catalog import FULL, Table
 from clusterwatt.config.model import ImexCollector as Settings
-from clusterwatt.program import output_of
+from clusterwatt.program import lines_of
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.network import Imex
 
@@ -32,7 +32,7 @@ METRICS = (
 
 COMPLETE = "UP"  # else DEGRADED, DOWN and others
 
-Run = Callable[[Sequence[str], float], str]
+Lines = Callable[[Sequence[str], float], Iterator[bytes]]
 
 
 class Domain(msgspec.Struct, frozen=True):
@@ -47,17 +47,24 @@ class ImexCollector:
 
     name = "imex"
 
-    def __init__(self, settings: Settings, run: Run = output_of) -> None:
+    def __init__(self, settings: Settings, lines: Lines = lines_of) -> None:
         self._settings = settings
-        self._run = run
+        self._lines = lines
 
     def collect(self) -> Iterator[Reading]:
         """Whether the domain is complete. Raises OSError when the program does not tell."""
-        text = self._run((self._settings.command, "-N", "-j"), self._settings.timeout_seconds)
+        printed: list[bytes] = []
+        failed: OSError | None = None
         try:
-            domain = msgspec.json.decode(text, type=Domain)
+            printed.extend(self._lines((self._settings.command, "-N", "-j"), self._settings.timeout_seconds))
+        except (
+            OSError
+        ) as error:  # its exit status is not documented: a domain that is told counts all the same
+            failed = error
+        try:
+            domain = msgspec.json.decode(b"\n".join(printed), type=Domain)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise OSError(
+            raise failed or OSError(
                 errno.EPROTO, f"{self._settings.command} -N -j printed no domain: {error}"
             ) from None
         yield Imex(ready=float(domain.status == COMPLETE and bool(domain.nodes)))

@@ -47,6 +47,7 @@ VARIABLES = ("SLURM_CONF",)
 MAX_BYTES = 256 << 20  # some 350 000 jobs
 
 MARKS = re.compile(r"[:=/]")
+NODES = re.compile(r"(\d+)(?:-\d+)?")  # 2-4: at least 2
 COUNT = re.compile(r"(\d+)([kKmM]?)")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 
@@ -79,7 +80,17 @@ class SlurmQueueCollector:
 
     def collect(self) -> Iterator[Reading]:
         """A reading for each partition. Raises OSError when the jobs cannot be told."""
-        waiting = [self._waiting(line) for line in self._ask(SQUEUE)]
+        waiting: list[Waiting] = []
+        no_job: OSError | None = None
+        for line in self._ask(SQUEUE):
+            try:
+                waiting.append(self._waiting(line))
+            except OSError as error:
+                no_job = no_job or error  # the first stands for all: there may be as many as jobs
+        if no_job is not None:
+            if not waiting:
+                raise no_job
+            yield failure("jobs", no_job)
         try:
             found = [PARTITION.match(line) for line in self._ask(PARTITIONS)]
             self._partitions = tuple(match[1].decode("utf-8", "replace") for match in found if match)
@@ -105,10 +116,11 @@ def waiting(line: bytes) -> Waiting:
         columns.append(_whole(line[begin : begin + width], width))
         begin += width
     asked = Asked(*columns)
-    if not asked.partition or not asked.nodes.isdigit():
+    nodes = NODES.fullmatch(asked.nodes)
+    if not asked.partition or nodes is None:
         raise OSError(errno.EPROTO, f"squeue printed what is no job: {line[:100]!r}")
     # A job that may run in several partitions is counted in the first it names, so that sums stay true.
-    return Waiting(asked.partition.partition(",")[0], 1, gpus(asked))
+    return Waiting(asked.partition.partition(",")[0], 1, gpus(asked._replace(nodes=nodes[1])))
 
 
 def gpus(asked: Asked) -> int:
