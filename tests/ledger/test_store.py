@@ -261,6 +261,35 @@ def test_what_could_not_be_rolled_back_does_not_hold_up_the_next_commit(
         assert report.job("slurm/1") is not None
 
 
+class Stuck:
+    """A connection in a transaction, whose way back fails."""
+
+    in_transaction = True
+
+    def __init__(self, connection: sqlite3.Connection, error: sqlite3.DatabaseError) -> None:
+        self.close = connection.close
+        self._error = error
+
+    def execute(self, *_: object) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize("damage", [True, False])
+def test_a_way_back_that_keeps_failing_costs_its_connection(
+    books: Store, path: Path, clock: FakeClock, *, damage: bool
+) -> None:
+    state = begun(books, clock)
+    assert books._rows is not None
+    error = sqlite3.DatabaseError("malformed") if damage else sqlite3.OperationalError("disk I/O error")
+    books._rows.connection = Stuck(books._rows.connection, error)  # type: ignore[assignment]  # stands in
+    if not damage:
+        with pytest.raises(LedgerError):
+            books.commit(state, payload(clock), (), month_of)
+        books.prune(1.0, 1, ())
+    assert books.commit(state, payload(clock), (), month_of).booked_joules() == 2_800.0
+    assert bool(list(path.parent.glob("*.damaged-*[Z]"))) is damage
+
+
 def test_readers_and_the_writer_do_not_wait_for_each_other(
     books: Store, path: Path, clock: FakeClock
 ) -> None:

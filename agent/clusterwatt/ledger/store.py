@@ -72,9 +72,9 @@ class Store:
         The payload is on disk when this returns, and not at all when it raises.
         """
         with self._failing("written"):
-            self._roll_back()
             self._follow_file()
             try:
+                self._roll_back()
                 return self._commit(state, payload, wanted, month_of)
             except sqlite3.DatabaseError as error:
                 if not damaged(error):
@@ -93,7 +93,8 @@ class Store:
         with self._failing("written"):
             self._roll_back()
             rows = self._rows
-            assert rows is not None
+            if rows is None:
+                return False  # given up; the next commit has one again
             cutoff_s = int((self._clock.wall_s() - retention_days * DAY_S) // HOUR_S) * HOUR_S
             hours = rows.hours()
             if hours is None:
@@ -258,7 +259,11 @@ class Store:
     def _roll_back(self) -> None:
         """Take back what failed when the way back failed too: it would be read as if it were written."""
         if self._rows is not None and self._rows.connection.in_transaction:
-            self._rows.connection.execute("ROLLBACK")
+            try:
+                self._rows.connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                self._disconnect()  # which takes it back too; the next commit connects again
+                raise
 
     # --- Errors ----------------------------------------------------------------------------------------
 
