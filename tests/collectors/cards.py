@@ -139,7 +139,8 @@ def nvlink(links: int, *errors: str) -> set[Series]:
     """A board with so many links, which count these errors."""
     each = [str(link) for link in range(links)]
     return (
-        series("gpu_nvlinks_expected")
+        series("gpu_nvlinks_up")
+        | series("gpu_nvlinks_expected")
         | series("gpu_nvlink_receive_bytes_total")
         | series("gpu_nvlink_transmit_bytes_total")
         | series("gpu_nvlink_errors_total", errors)

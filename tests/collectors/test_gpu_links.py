@@ -171,7 +171,7 @@ def test_on_a_board_with_links_of_its_own_all_are_expected_even_if_all_are_down(
     health.nvlink_down = set(range(18))
     health.fabric_state = 2  # in progress
     found = shown(Watch(bench))
-    assert sum(of(found, "gpu_nvlink_up").values()) == 0.0
+    assert sum(of(found, "gpu_nvlink_up").values()) == found["gpu_nvlinks_up", ()] == 0.0
     assert found["gpu_nvlinks_expected", ()] == (12.0 if card == "a100" else 18.0)
 
 
@@ -186,7 +186,7 @@ def test_on_a_board_for_bridges_the_bridge_decides(bridged: int, expected: float
     assert shown(watch)["gpu_nvlinks_expected", ()] == expected
     health.nvlink_down = set(range(18))
     found = shown(watch)
-    assert sum(of(found, "gpu_nvlink_up").values()) == 0.0
+    assert sum(of(found, "gpu_nvlink_up").values()) == found["gpu_nvlinks_up", ()] == 0.0
     assert found["gpu_nvlinks_expected", ()] == expected
 
 
@@ -238,7 +238,7 @@ def test_an_old_driver_states_errors_of_all_links_only() -> None:
     assert found["gpu_nvlink_errors_total", ("recovery",)] == 8.0
     assert "gpu_nvlink_link_errors_total" not in {name for name, _ in found}
     assert of(found, "gpu_nvlink_up")["9",] == 0.0  # by the call for each link
-    assert sum(of(found, "gpu_nvlink_up").values()) == 11.0
+    assert sum(of(found, "gpu_nvlink_up").values()) == found["gpu_nvlinks_up", ()] == 11.0
 
 
 def test_counters_of_nvlink_and_of_ecc_are_never_asked_for_together() -> None:
