@@ -456,6 +456,33 @@ def test_settings_that_contradict_each_other_are_refused_where_they_were_set(wri
     assert load(written, {}, ["collectors.gpu=", "simulate.profile=t4"]).config.simulate.gpus == 8
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "node: {power_feed_ratios: {A: 0.7, B: 0.7}}",
+            "clusterwatt.yaml:1:28: node.power_feed_ratios: expected a sum of at most 1, got 1.4",
+        ),
+        (
+            "node:\n  power_feed_ratios: {A: 0.4}\n  power_feed_capacity_watts:\n    B: 5\n",
+            (
+                "clusterwatt.yaml:4:5: node.power_feed_capacity_watts: B is no feed of the node: "
+                "node.power_feed_ratios does not name it"
+            ),
+        ),
+    ],
+)
+def test_settings_of_many_keys_that_contradict_are_refused_at_one_of_them(
+    text: str, expected: str, written: Path
+) -> None:
+    assert refused_text(written, text) == [expected]
+
+
+def test_they_are_refused_from_the_command_line_as_well() -> None:
+    with pytest.raises(ConfigError, match=r"node\.power_feed_ratios: expected a sum of at most 1, got 1\.4"):
+        load(None, {}, ["node.power_feed_ratios={A: 0.7, B: 0.7}"])
+
+
 # --- Everything at once --------------------------------------------------------------------------------
 
 

@@ -131,6 +131,17 @@ async def test_a_gpu_that_a_job_holds_can_be_latched(tmp_path: Path) -> None:
     [
         ("name: a, node: node-0099", "jobs[0].node: expected node-0001 to node-0010"),
         ("name: a, node: node-0001, gpus: [8]", "jobs[0].gpus: expected GPUs from 0 to 7"),
+        (
+            "name: a, node: node-0001, gpus: []",
+            "jobs[0].gpus: expected GPUs from 0 to 7, each once; all:",
+        ),
+        ("name: a, node: node-0001, gpus: [0, 0]", "jobs[0].gpus: expected GPUs from 0 to 7, each once"),
+        (
+            "name: a, node: node-0002..node-0001",
+            "jobs[0].node: expected the first of the nodes before",
+        ),
+        ("name: a, node: node-0001, ran: 999999d", "jobs[0].ran: expected at most 365d"),
+        ('name: "", node: node-0001', "jobs[0].name: expected a name"),
         ("name: a, node: node-0001, does: sleep", "jobs[0].does: expected one of idle, train, starve, spin"),
         ("name: a, node: node-0001, kind: cron", "jobs[0].kind: expected one of batch, interactive, service"),
         (

@@ -62,6 +62,7 @@ def test_every_rule_has_a_firing_and_a_near_miss() -> None:
         ("fault: xid, node: node-0001, gpu: 0", "code is missing: xid needs it"),
         ("fault: xid, node: node-0017, gpu: 0, code: 79", "expected node-0001 to node-0016"),
         ("fault: xid, node: node-0001, gpu: 8, code: 79", "faults[0].gpu: expected a GPU from 0 to 7"),
+        ("fault: blocked, node: node-0005..node-0002", "expected the first of the nodes before the last"),
         (
             "fault: xid, node: node-0001, gpu: 0, code: 79, at: 5",
             "expected a length of time as 90s, 5m or 1h30m",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -163,12 +163,16 @@ class _Settings:
         config = _with_real_root(msgspec.convert(tree, Config))
         for involved, text in contradictions(config):
             paths = [tuple(dotted.split(".")) for dotted in involved]
-            place = next(self._places[path] for path in paths if path in self._places)
+            place = next(place for path in paths for place in self._places_below(path))
             self._problem(msgspec.structs.replace(place, path=paths[0]), text)
         if self._problems:
             raise ConfigError(self._problems, {".".join(path): value for path, value in self._values.items()})
         sources = {".".join(path): place.origin.source(place.mark) for path, place in self._places.items()}
         return Loaded(config, sources)
+
+    def _places_below(self, path: SettingPath) -> Iterator[_Place]:
+        """Where a setting was set, or the keys of one that has several."""
+        return (place for at, place in self._places.items() if at[: len(path)] == path)
 
     def _take(self, node: yaml.Node, kind: inspect.Type, place: _Place) -> None:
         """Take what a node sets, as far as it is right."""

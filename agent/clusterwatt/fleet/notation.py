@@ -29,4 +29,4 @@ def mistake_in_nodes(text: str, count: int) -> str | None:
         found = NODE.fullmatch(name)
         if text != "all" and (found is None or not 1 <= int(found[1]) <= count):
             return f"expected node-0001 to node-{count:04d}, two of them with .. between, or all"
-    return None
+    return None if nodes_of(text, count) else "expected the first of the nodes before the last"

@@ -36,7 +36,7 @@ class PlacedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     node: str
-    gpus: tuple[int, ...] = ()
+    gpus: tuple[int, ...] | None = None
     does: str = "train"
     kind: str = "batch"
     user: str = "demo"
@@ -47,9 +47,11 @@ class PlacedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def boards(self, nodes: int, gpus: int) -> list[tuple[int, int]]:
         """Node and board of all that it holds, in a cluster of so many nodes with so many GPUs."""
-        return [
-            (node, board) for node in nodes_of(self.node, nodes) for board in self.gpus or tuple(range(gpus))
-        ]
+        return [(node, board) for node in nodes_of(self.node, nodes) for board in self.numbers(gpus)]
+
+    def numbers(self, gpus: int) -> tuple[int, ...]:
+        """The boards of each node, of so many."""
+        return tuple(range(gpus)) if self.gpus is None else self.gpus
 
 
 def lanes(jobs: Iterable[PlacedJob], started_s: float, nodes: int, gpus: int, seed: int) -> Iterator[Lane]:
@@ -58,7 +60,7 @@ def lanes(jobs: Iterable[PlacedJob], started_s: float, nodes: int, gpus: int, se
         at_s, ran_s = seconds_of(job.at), seconds_of(job.ran)
         end_s = at_s + ran_s + seconds_of(job.lasts) if job.lasts else math.inf
         here = nodes_of(job.node, nodes)
-        places = [(node, job.gpus or tuple(range(gpus))) for node in here]
+        places = [(node, job.numbers(gpus)) for node in here]
         kind = _kind(job, scheduler_of(here[0]), at_s, end_s)
         yield Lane(kind, number, seed, places, begins_s=math.floor(started_s - ran_s))
 

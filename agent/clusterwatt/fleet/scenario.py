@@ -30,6 +30,7 @@ from clusterwatt.fleet.placed import CONTROLLERS, DOES, PlacedJob
 from clusterwatt.simulate.cluster import Cluster, scheduler_of
 
 FOLDER = "data/scenarios"
+LONGEST_S = 365 * 86_400.0  # that a job may have run
 
 
 class Needs(NamedTuple):
@@ -171,7 +172,9 @@ def _problems_of_jobs(record: Record[Scenario], cluster: Cluster) -> Iterator[Pr
     holder: dict[tuple[int, int], str] = {}
     for index, job in enumerate(record.content.jobs):
         path = f"jobs[{index}]"
-        if job.name in usual | names or not job.name:
+        if not job.name:
+            yield record.problem(f"{path}.name", "expected a name")
+        elif job.name in usual | names:
             yield record.problem(f"{path}.name", "expected a name that no other job of the cluster has")
         names.add(job.name)
         for name, known in (("does", DOES), ("kind", CONTROLLERS)):
@@ -181,8 +184,11 @@ def _problems_of_jobs(record: Record[Scenario], cluster: Cluster) -> Iterator[Pr
         yield from _times(record, path, job)
         if job.at and job.ran:
             yield record.problem(f"{path}.ran", "a job that starts later (at) has not run yet: leave one out")
-        if any(not 0 <= gpu < cluster.gpus for gpu in job.gpus):
-            yield record.problem(f"{path}.gpus", f"expected GPUs from 0 to {cluster.gpus - 1}")
+        if seconds_of(job.ran) > LONGEST_S:
+            yield record.problem(f"{path}.ran", f"expected at most {LONGEST_S / 86_400:.0f}d")
+        if not _are_boards(job.numbers(cluster.gpus), cluster.gpus):
+            said = f"expected GPUs from 0 to {cluster.gpus - 1}, each once; all: leave it out"
+            yield record.problem(f"{path}.gpus", said)
         if (mistake := mistake_in_nodes(job.node, cluster.nodes)) is not None:
             yield record.problem(f"{path}.node", f'{mistake}, got "{shown(job.node)}"')
             continue
@@ -194,6 +200,10 @@ def _problems_of_jobs(record: Record[Scenario], cluster: Cluster) -> Iterator[Pr
                 path, f"{shown(other)} holds some of these GPUs: give each of them to one job"
             )
         holder.update(dict.fromkeys(boards, job.name))
+
+
+def _are_boards(numbers: tuple[int, ...], gpus: int) -> bool:
+    return bool(numbers) and len(set(numbers)) == len(numbers) and set(numbers) <= set(range(gpus))
 
 
 def _problems_of_faults(
