@@ -18,8 +18,9 @@ DEPLOY = ROOT / "deploy" / "systemd"
 CAPABILITIES = (1 << 2) | (1 << 19) | (1 << 34)  # DAC_READ_SEARCH, SYS_PTRACE, SYSLOG: linux/capability.h
 ENVIRONMENT = """\
 CLUSTERWATT_SIMULATE__PROFILE=h100
-# What simulated GPUs use is kept apart from the node's ledger.
+# What simulated GPUs use is kept apart from the node's ledger, and so is who holds them.
 CLUSTERWATT_LEDGER__PATH=/var/lib/clusterwatt/simulated.db
+CLUSTERWATT_DRIVER__RELEASE_FILE=/run/clusterwatt/simulated-release
 CLUSTERWATT_LEDGER__COMMIT_SECONDS=1
 """
 # What somebody could try who has taken over the agent, and what the agent needs; each line says yes or no.
@@ -152,8 +153,9 @@ def test_commands_of_root_reach_the_agent(inside: Space) -> None:
     command(inside, "maintenance", "on")
     until(lambda: page(inside).value("clusterwatt_node_maintenance") == 1, 20, "it is in maintenance")
     command(inside, "maintenance", "off")
-    assert "no process of the agent has the driver open" in command(inside, "driver", "release")
-    assert "reads the driver again" in command(inside, "driver", "resume")
+    flag = ("--set", "driver.release_file=/run/clusterwatt/simulated-release")
+    assert "no process of the agent has the driver open" in command(inside, "driver", "release", *flag)
+    assert "reads the driver again" in command(inside, "driver", "resume", *flag)
 
 
 def test_what_the_unit_allows(inside: Space) -> None:

@@ -102,7 +102,7 @@ def _wait(
     if answer is None or not answers:
         raise RefusedError(
             f"no agent has answered within {timeout_s:g} s: is one running here, and is its "
-            f"driver.release_file {path}?"
+            f"driver.release_file {path}? One with simulated GPUs has a file of its own"
         )
     return answer
 
