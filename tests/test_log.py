@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -200,6 +200,34 @@ class TestChangeLog:
             self.bad()
         assert self.written()[-1] == "disk: timeout"
         assert self.lines.messages == []
+
+    def of_texts(self) -> Callable[[str], None]:
+        told = log.ChangeLog(logging.getLogger("clusterwatt.test"), self.clock, tells_causes=True)
+        return lambda text: told.bad("squeue", "io_error", text)
+
+    def test_another_cause_of_the_same_state_is_told_where_asked_for(self) -> None:
+        say = self.of_texts()
+        say("squeue printed too much")
+        for _ in range(10):
+            self.clock.advance(60)
+            say("squeue ended with 1: no word")
+        assert self.written() == ["squeue printed too much", "squeue ended with 1: no word"]
+
+    def test_a_number_is_not_another_cause(self) -> None:
+        say = self.of_texts()
+        for second in range(599):
+            say(f"10.0.0.{second} took {second / 7:g} s, 0x{second:04x}")
+            self.clock.advance(1)
+        assert len(self.written()) == 1
+
+    def test_causes_in_turn_do_not_flood_nor_keep_back_a_change_of_state(self) -> None:
+        told = log.ChangeLog(logging.getLogger("clusterwatt.test"), self.clock, tells_causes=True)
+        for second in range(1800):
+            told.bad("squeue", "io_error", "odd" if second % 2 else "even")
+            self.clock.advance(1)
+        assert 3 <= len(self.written()) <= 30
+        told.good("squeue", "squeue is well")
+        assert self.written() == ["squeue is well"]
 
     def test_fields_reach_the_line(self) -> None:
         self.bad()

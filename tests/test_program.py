@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from clusterwatt.program import lines_of, output_of
-from tests.e2e.servers import until
+from clusterwatt.program import end_all, lines_of, output_of
+from tests.e2e.servers import agent, end, until
 
 
 def program(path: Path, body: str) -> str:
@@ -88,6 +89,50 @@ def test_one_that_is_not_read_to_its_end_is_ended(tmp_path: Path) -> None:
     assert next(lines) == b"one"
     del lines
     assert not runs(int(mark.read_text()))
+
+
+def with_a_child(path: Path, pids: Path) -> str:
+    """A program that hangs with a child of its own, once it has written down both."""
+    return program(path, f"sleep 60 & echo $$ $! > {pids}.part; mv {pids}.part {pids}; wait")
+
+
+def test_all_that_run_are_ended_with_their_children(tmp_path: Path) -> None:
+    said: list[OSError] = []
+
+    def ask(name: str) -> None:
+        try:
+            output_of([with_a_child(tmp_path / name, tmp_path / f"{name}.pids")], 60.0)
+        except OSError as error:
+            said.append(error)
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    files = [tmp_path / "a.pids", tmp_path / "b.pids"]
+    until(lambda: all(file.exists() for file in files), 5.0, "both run")
+    end_all()
+    for thread in threads:
+        thread.join(5.0)
+    pids = [int(pid) for file in files for pid in file.read_text().split()]
+    until(lambda: not any(runs(pid) for pid in pids), 5.0, "all have ended")
+    assert [str(error).rpartition("/")[2][2:] for error in said] == ["ended with -9: no word"] * 2
+    assert output_of([program(tmp_path / "c", "echo well")], 5.0) == "well"
+
+
+def test_an_agent_that_stops_leaves_no_program_behind(tmp_path: Path) -> None:
+    pids, settings = tmp_path / "pids", tmp_path / "agent.yaml"
+    with_a_child(tmp_path / "squeue", pids)
+    settings.write_text(
+        "collectors: {gpu: {enabled: false}}\n"
+        f"workloads: {{slurm_queue: {{enabled: true, commands: {tmp_path}, timeout_seconds: 50}}}}\n"
+        f"ledger: {{path: {tmp_path}/ledger.sqlite}}\n"
+    )
+    with agent(tmp_path, "--config", str(settings)) as server:
+        until(pids.exists, 5.0, "squeue runs")
+        group = [int(pid) for pid in pids.read_text().split()]
+        assert all(runs(pid) for pid in group)
+        assert end(server.process) == 0
+        until(lambda: not any(runs(pid) for pid in group), 2.0, "squeue and its child have ended")
 
 
 def test_one_that_is_not_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator
 
@@ -55,3 +56,18 @@ def test_a_silent_source_is_down_and_ages_while_its_last_word_stands(
         "feed: reads again",
     ]
     source.close()
+
+
+def test_the_log_names_the_cause_that_is_when_it_is_no_longer_the_first(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = FakeClock()
+    account = Account("slurm_queue", clock)
+    account.pass_failed(OSError(errno.EMSGSIZE, "squeue printed more than 268435456 bytes"))
+    for _ in range(4):
+        clock.advance(60.0)
+        account.pass_failed(OSError(errno.EIO, "squeue ended with 1: no word"))
+    assert [record.getMessage().partition("] ")[2] for record in caplog.records] == [
+        "squeue printed more than 268435456 bytes",
+        "squeue ended with 1: no word",
+    ]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from clusterwatt import descriptors, sdnotify
+from clusterwatt import descriptors, program, sdnotify
 from clusterwatt.bookkeeping import Bookkeeping
 from clusterwatt.clock import Clock, SystemClock
 from clusterwatt.collectors.agent import build_info
@@ -389,7 +389,10 @@ def run(config: Config, reload: Callable[[], Config]) -> int:
     SIGHUP calls `reload`, which raises what it finds wrong with the new configuration.
     """
     descriptors.raise_limit()
-    return asyncio.run(_run(config, reload))
+    try:
+        return asyncio.run(_run(config, reload))
+    finally:
+        program.end_all()  # that of a pass which went on to its next program while the agent stopped
 
 
 async def _run(config: Config, reload: Callable[[], Config]) -> int:
@@ -420,6 +423,7 @@ async def _run(config: Config, reload: Callable[[], Config]) -> int:
         agent.stop()
     return 0
 
+        program.end_all()
 
 def _watchdog() -> Callable[[Snapshot], None]:
     """Tell systemd of the first snapshot and of each one after it."""
@@ -447,7 +451,10 @@ def _reload(agent: Agent, reload: Callable[[], Config]) -> None:
 
 def once(config: Config) -> int:
     """Print one page and end; returns the exit status. Raises StartError."""
-    return asyncio.run(_once(config))
+    try:
+        return asyncio.run(_once(config))
+    finally:
+        program.end_all()
 
 
 async def _once(config: Config) -> int:

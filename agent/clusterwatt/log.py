@@ -11,6 +11,7 @@ import codecs
 import json
 import logging
 import math
+import re
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ OWN_ATTRIBUTES = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "as
 codecs.lookup("unicode_escape")  # now: its first use loads a file, which fails when descriptors run out
 REPEAT_SECONDS = 600.0
 CHANGES_PER_REPEAT = 6
+CAUSE_SECONDS = 60.0
+NUMBERS = re.compile(r"\d[\w.]*")
 
 
 def configure(level: str, form: str, stream: TextIO | None = None) -> None:
@@ -71,11 +74,15 @@ class ChangeLog:
 
     A state that flaps is logged a few times in ten minutes; then its changes are counted and told with the
     next line. Belongs to one thread.
+
+    `tells_causes`: a bad state is logged as well when its message is another, numbers apart, than the last
+    that was: once a minute at most, and it keeps back no change.
     """
 
-    def __init__(self, logger: logging.Logger, clock: Clock) -> None:
+    def __init__(self, logger: logging.Logger, clock: Clock, *, tells_causes: bool = False) -> None:
         self._logger = logger
         self._clock = clock
+        self._tells_causes = tells_causes
         self._kept: dict[str, _Kept] = {}
 
     def bad(self, key: str, state: str, message: str, **extra: object) -> None:
@@ -89,7 +96,7 @@ class ChangeLog:
         if kept is None:
             return
         self._log(kept, "", logging.INFO, message, extra)
-        if kept.told == kept.state and self._clock.monotonic_s() - kept.lines[-1] >= REPEAT_SECONDS:
+        if kept.told == kept.state and self._clock.monotonic_s() - kept.told_s >= REPEAT_SECONDS:
             del self._kept[key]
 
     def _log(self, kept: _Kept, state: str, level: int, message: str, extra: dict[str, object]) -> None:
@@ -98,28 +105,32 @@ class ChangeLog:
             kept.state = state
             kept.changes += 1
         lines = kept.lines
-        quiet = not lines or now_s - lines[-1] >= REPEAT_SECONDS
+        cause = NUMBERS.sub("0", message) if self._tells_causes else ""
         if state == kept.told:
-            if not (state and quiet):
+            due_s = REPEAT_SECONDS if cause == kept.cause else CAUSE_SECONDS
+            if not state or now_s - kept.told_s < due_s:
                 return
         elif len(lines) == CHANGES_PER_REPEAT and now_s - lines[0] < REPEAT_SECONDS:
             return
         if kept.changes > 1:
             extra = {**extra, "changes": kept.changes}
         self._logger.log(level, message, extra=extra)
-        kept.told = state
+        if state != kept.told:
+            lines.append(now_s)
+        kept.told, kept.told_s, kept.cause = state, now_s, cause
         kept.changes = 0
-        lines.append(now_s)
 
 
 class _Kept:
-    """What is known of one key: its state, the state that was logged last, and when lines were written."""
+    """What is known of one key: its state, what was logged last and when, and when changes were."""
 
-    __slots__ = ("changes", "lines", "state", "told")
+    __slots__ = ("cause", "changes", "lines", "state", "told", "told_s")
 
     def __init__(self) -> None:
         self.state: str | None = None
         self.told: str | None = None
+        self.told_s = 0.0
+        self.cause = ""
         self.changes = 0
         self.lines: deque[float] = deque(maxlen=CHANGES_PER_REPEAT)
 

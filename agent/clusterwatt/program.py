@@ -11,6 +11,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from clusterwatt.clock import SystemClock
@@ -20,6 +21,19 @@ MAX_ANSWER_BYTES = 1 << 20
 MAX_LINE_BYTES = 1 << 20  # JSON may be one line; each chunk of a line copies what there is of it
 MAX_COMPLAINT_BYTES = 1 << 12
 ENDS_WITHIN_S = 1.0
+
+_running: set[subprocess.Popen[bytes]] = set()
+_running_lock = threading.Lock()
+
+
+def end_all() -> None:
+    """End every program that runs, with all that it has started: the agent stops, and nobody waits for it.
+
+    One that is started meanwhile on another thread is ended by another call.
+    """
+    with _running_lock:
+        for process in _running:
+            _kill(process)
 
 
 def output_of(command: Sequence[str], timeout_s: float) -> str:
@@ -51,6 +65,8 @@ def lines_of(
         cwd="/",
         start_new_session=True,  # what it starts itself is ended with it
     )
+    with _running_lock:
+        _running.add(process)
     complaint = bytearray()
     rest, size = b"", 0
     try:
@@ -99,11 +115,18 @@ def _chunks(process: subprocess.Popen[bytes], left_s: Callable[[], float]) -> It
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End it with everything that it has started; one that hangs in the kernel is not waited for."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(ENDS_WITHIN_S)
+    with _running_lock:
+        _running.discard(process)
+    _kill(process)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(ENDS_WITHIN_S)
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill its group; not once it has been waited for, since its number may then be another's."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)

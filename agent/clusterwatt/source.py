@@ -39,7 +39,7 @@ class Account:
         self.passes = 0
         self.duration_s = 0.0
         self.failing = False
-        self._log = ChangeLog(log, clock)
+        self._log = ChangeLog(log, clock, tells_causes=True)
         self._failing_items: frozenset[str] = frozenset()
 
     def pass_failed(self, error: BaseException) -> None:
