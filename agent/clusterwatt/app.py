@@ -419,11 +419,11 @@ async def _run(config: Config, reload: Callable[[], Config]) -> int:
         await agent.pipeline.run(stop)
     finally:
         sdnotify.notify("STOPPING=1")
+        program.end_all()
         await agent.site.stop()
         agent.stop()
     return 0
 
-        program.end_all()
 
 def _watchdog() -> Callable[[Snapshot], None]:
     """Tell systemd of the first snapshot and of each one after it."""
