@@ -165,6 +165,15 @@ def test_a_simulated_agent_keeps_out_of_the_files_of_the_nodes_own() -> None:
     assert not Path(kept[0]).parent.exists()
 
 
+def test_a_simulated_agent_says_how_its_ledger_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    agent = Agent(Config(simulate=Simulate(profile="h100", gpus=1)), SystemClock())
+    try:
+        assert caplog.text.count(f"`clusterwatt jobs --ledger {agent.config.ledger.path}`") == 1
+    finally:
+        agent.stop()
+
+
 def test_a_reload_changes_the_log_and_keeps_the_driver_client() -> None:
     simulated = Simulate(profile="h100", gpus=1)
     agent = Agent(Config(simulate=simulated), SystemClock())

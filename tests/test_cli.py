@@ -19,7 +19,7 @@ import clusterwatt
 from clusterwatt import cli
 from clusterwatt.cli import settings
 from clusterwatt.config.model import Config
-from clusterwatt.config.problems import ConfigError
+from clusterwatt.config.problems import ConfigError, Problem
 from clusterwatt.flight import bundle
 
 
@@ -157,6 +157,36 @@ def test_mistakes_of_settings_and_of_the_price_book_are_told_together(
     said = capsys.readouterr().err
     assert "log.level" in said
     assert "Europe/Berlni" in said
+
+
+@pytest.mark.parametrize("name", ["feeds.price.book", "http.web_config_file"])
+def test_a_missing_file_is_told_with_the_setting_that_names_it(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *sections, key = name.split(".")
+    Path("c.yaml").write_text(
+        "log: {level: info}\n"
+        + "{".join(f"{each}: " for each in sections)
+        + f"{{{key}: /nonexistent}}"
+        + "}" * (len(sections) - 1)
+        + "\n"
+    )
+    assert cli.main(["check-config", "--config", "c.yaml"]) == 2
+    cannot = f"{name}: /nonexistent: cannot be read: No such file or directory\n"
+    assert capsys.readouterr().err == f"c.yaml:2: {cannot}"
+    assert cli.main(["check-config", "--set", f"{name}=/nonexistent"]) == 2
+    assert capsys.readouterr().err == f"--set: {cannot}"
+
+
+def test_what_keeps_an_agent_from_starting_is_told_with_the_setting_that_names_it(
+    app: FakeApp, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> int:
+        raise ConfigError([Problem("/nonexistent", "", "cannot be read: No such file or directory")])
+
+    monkeypatch.setattr("clusterwatt.app.run", refuse)
+    assert cli.main(["run", "--set", "feeds.price.book=/nonexistent"]) == 2
+    assert capsys.readouterr().err.startswith("--set: feeds.price.book: /nonexistent: cannot be read")
 
 
 def test_check_config_prints_the_effective_configuration_and_where_it_was_set(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from clusterwatt import cli, maintenance
+from clusterwatt import cli, maintenance, whole_file
 from clusterwatt.collectors.maintenance import MaintenanceCollector
 from clusterwatt.config.model import MaintenanceCollector as Settings
 from clusterwatt.maintenance import OFF, Maintenance
@@ -46,6 +48,38 @@ def test_a_flag_that_says_no_time_stands(tmp_path: Path, content: bytes) -> None
     path = tmp_path / "maintenance"
     path.write_bytes(content)
     assert maintenance.look(path, 1e9).on
+
+
+def test_a_flag_that_holds_no_time_is_logged_once_with_the_remedy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, clock = tmp_path / "maintenance", FakeClock()
+    collector = MaintenanceCollector(Settings(file=str(path)), clock)
+    for content in (b"", b"4073565600\n"):
+        path.write_bytes(content)
+        assert list(collector.collect()) == [NodeMaintenance(maintenance=1.0)]
+    assert caplog.messages == []
+    path.write_bytes(b"\xfe\xff soon")
+    for _ in range(3):
+        assert list(collector.collect()) == [NodeMaintenance(maintenance=1.0)]
+    (line,) = caplog.messages
+    assert line.startswith(f"{path}: ")
+    assert "clusterwatt maintenance off" in line
+    assert command(path, "status") == 0
+    assert "no time" in capsys.readouterr().out
+
+
+def test_a_full_disk_is_told_with_its_own_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(whole_file, "write", full)
+    assert command(tmp_path / "maintenance", "on") == 1
+    said = capsys.readouterr().err
+    assert "free some space" in said
+    assert "or root" not in said
 
 
 def test_a_time_that_is_none_or_over_sets_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,6 +98,10 @@ class Agent:
         )
         self.recorder = Recorder(config.recorder, node_name(), clock) if config.recorder.enabled else None
         keeper = self._keeper(config) if keeps_ledger else None
+        if keeper is not None and config.simulate.label != "false":
+            log.info(
+                "simulated: `clusterwatt jobs --ledger %s` reads this agent's ledger", config.ledger.path
+            )
         self._books = Bookkeeping(config, clock, boot_id(config.node.root), keeper, self._learnt)
         receive(self.site, config.training, self._known.mailbox, lambda: self._books.job_of, clock)
         self.pipeline = Pipeline(

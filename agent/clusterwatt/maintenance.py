@@ -18,10 +18,14 @@ MAX_BYTES = 64
 
 
 class Maintenance(msgspec.Struct, frozen=True):
-    """Whether the node is in maintenance, and until when it was said to be; None: until told otherwise."""
+    """Whether the node is in maintenance, and until when it was said to be; None: until told otherwise.
+
+    `understood`: the flag says when it ends, or is empty.
+    """
 
     on: bool
     until_s: float | None = None
+    understood: bool = True
 
 
 OFF = Maintenance(on=False)
@@ -42,7 +46,7 @@ def look(path: Path, now_s: float) -> Maintenance:
         until_s = None
     if until_s is not None and until_s <= now_s:
         return OFF
-    return Maintenance(on=True, until_s=until_s)
+    return Maintenance(on=True, until_s=until_s, understood=until_s is not None or not text)
 
 
 def switch_on(path: Path, until_s: float | None) -> None:

@@ -83,3 +83,12 @@ def test_provisioning_files_are_of_the_form_that_grafana_reads() -> None:
     (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yaml").read_text())["datasources"]
     assert source["type"] == "prometheus"
     assert "uid" not in source
+
+
+def test_a_plain_file_in_place_of_the_folder_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    assert main(["export", "boards", str(path)]) == 1
+    assert capsys.readouterr().err == f"clusterwatt: {path}: expected a folder, found a file\n"

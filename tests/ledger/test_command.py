@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,24 @@ def test_what_is_wrong_is_one_line(path: Path, capsys: pytest.CaptureFixture[str
     path.write_text("no database at all " * 200)
     assert ledger(path, "info") == 1
     assert str(path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("info",), ("backup", "copy.db")])
+def test_a_pipe_is_refused_and_not_waited_for(
+    path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    assert ledger(path, *words) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"clusterwatt: {path}: expected a plain file, found a pipe or device")
+    assert said.count("\n") == 1
+
+
+def test_an_empty_file_is_no_ledger_yet(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    assert ledger(path, "info") == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"clusterwatt: {path}: it is empty: no ledger yet")
+    assert said.count("\n") == 1

@@ -230,7 +230,7 @@ def test_one_agent_at_a_time(books: Store, path: Path, clock: FakeClock) -> None
 
 
 def test_a_path_that_is_a_folder_is_named(tmp_path: Path, clock: FakeClock) -> None:
-    with pytest.raises(LedgerError, match="must be a file in a folder"):
+    with pytest.raises(LedgerError, match="expected a plain file, found a directory"):
         Store(tmp_path, clock).open(MONTH)
 
 
@@ -368,6 +368,15 @@ def test_somebody_who_may_not_read_it_is_told_what_to_do(
 def test_a_folder_that_may_not_be_written_is_named(public_path: Path, clock: FakeClock) -> None:
     with as_nobody(), pytest.raises(LedgerError, match=r"let user 65534 write to .*, or set ledger\.path"):
         Store(public_path, clock).open(MONTH)
+
+
+def test_a_pipe_in_its_place_is_named_and_not_waited_for(path: Path, clock: FakeClock) -> None:
+    path.parent.mkdir()
+    os.mkfifo(path)
+    books = Store(path, clock)
+    with pytest.raises(LedgerError, match=r"expected a plain file, found a pipe or device; .*ledger\.path"):
+        books.open(MONTH)
+    books.close()
 
 
 @pytest.mark.parametrize("harm", [scribble, foreign, newer])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from clusterwatt import cli
+from tests.clocks import FakeClock
+from tests.ledger.batches import keeper
 from tests.report.books import BEGIN_S
 
 
@@ -90,3 +93,32 @@ def test_mistakes_are_one_line(
     text = capsys.readouterr().err
     assert words in text
     assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize("argv", [("jobs",), ("job", "slurm/1"), ("report",)])
+def test_a_pipe_is_refused_and_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: tuple[str, ...]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert cli.main([*argv, "--ledger", str(pipe)]) == 1
+    assert "expected a plain file" in capsys.readouterr().err
+
+
+@pytest.fixture
+def without_jobs(tmp_path: Path) -> Path:
+    path = tmp_path / "ledger.db"
+    keeper(path, FakeClock(BEGIN_S)).stop(5.0)
+    return path
+
+
+def test_a_ledger_without_jobs_is_named(
+    without_jobs: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    asked = ("--ledger", str(without_jobs))
+    assert said(capfdbinary, "jobs", *asked).startswith(f"no jobs in ledger {without_jobs} ")
+    assert said(capfdbinary, "jobs", "--running", *asked).startswith("no running jobs in ledger ")
+    assert said(capfdbinary, "report", *asked).splitlines()[-1].startswith("no jobs in ledger ")
+    assert json.loads(said(capfdbinary, "jobs", *asked, "--format", "json"))["lines"] == []
+    for command in ("jobs", "report"):
+        assert "no jobs" not in said(capfdbinary, command, *asked, "--format", "csv")

@@ -83,7 +83,7 @@ def test_sums_close(ledger: Path, by: cluster.By) -> None:
 
 def test_a_table(ledger: Path) -> None:
     text = usage(ledger, "table")
-    assert text.splitlines()[0] == "2026-11-30 13:00 to 2026-11-30 16:00, by job"
+    assert text.splitlines()[0] == "2026-11-30 13:00+01:00 to 2026-11-30 16:00+01:00, by job"
     assert "\x1b" not in text
     (job,) = (line for line in text.splitlines() if line.startswith("slurm/1"))
     for word in ("train", "ann", "2.00", "1.00", "40.0", "20.0", "0.920", "0.368", "6.23", "3.03", "100.0"):

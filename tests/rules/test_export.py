@@ -321,3 +321,13 @@ def test_a_rule_is_found_however_it_is_written() -> None:
                 assert f'"{shipped.RUNBOOKS}/{rule.name}.md"' in rule.text
                 assert f'dashboard_url: "{shipped.BOARDS}/d/cw-' in rule.text
     assert render.render(shipped.files(), Overrides())
+
+
+@pytest.mark.usefixtures("no_promtool")
+def test_a_plain_file_in_place_of_the_folder_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    assert cli.main(["export", "rules", str(path)]) == 1
+    assert capsys.readouterr().err == f"clusterwatt: {path}: expected a folder, found a file\n"

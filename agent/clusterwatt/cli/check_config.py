@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from clusterwatt.cli import settings
@@ -40,9 +40,10 @@ def _check_config(arguments: argparse.Namespace) -> int:
         sys.stdout.write(reference())
         return 0
     wrong: list[str] = []
+    sources: Mapping[str, str] = {}
     try:
         loaded = settings.load(arguments)
-        config = loaded.config
+        config, sources = loaded.config, loaded.sources
     except ConfigError as error:
         wrong.append(str(error))
         config = _with_files_of(error)
@@ -57,13 +58,13 @@ def _check_config(arguments: argparse.Namespace) -> int:
         try:
             look()
         except ConfigError as error:
-            wrong.append(str(error))
+            wrong.append(settings.with_setting(error, sources, config))
     if wrong:
         raise EndError("\n".join(wrong), WRONG_INPUT)
     for note in notes:
         sys.stderr.write(f"clusterwatt: {note}\n")
     lines = [f"# configuration file: {settings.file(arguments) or 'none'}"]
-    lines += [f"# {path}: {source}" for path, source in loaded.sources.items()]
+    lines += [f"# {path}: {source}" for path, source in sources.items()]
     sys.stdout.write("\n".join([*lines, to_yaml(loaded.config)]))
     return 0
 

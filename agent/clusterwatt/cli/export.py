@@ -66,6 +66,8 @@ def _rules(arguments: argparse.Namespace) -> int:
         raise EndError(f"{arguments.overrides}: {error}", WRONG_INPUT) from None
     except (export.ExportError, promtool.PromtoolError) as error:
         raise EndError(f"clusterwatt: {error}", FAILED) from None
+    except FileExistsError as error:
+        raise EndError(f"clusterwatt: {error.filename}: expected a folder, found a file", FAILED) from None
     except OSError as error:
         raise EndError(
             f"clusterwatt: {error.filename or arguments.folder}: {error.strerror}", FAILED

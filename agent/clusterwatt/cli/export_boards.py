@@ -51,6 +51,8 @@ def _boards(arguments: argparse.Namespace) -> int:
     texts = export.config_maps(choice) if arguments.format == "configmap" else export.files(choice, folder)
     try:
         paths = export.write(texts, folder)
+    except FileExistsError as error:
+        raise EndError(f"clusterwatt: {error.filename}: expected a folder, found a file", FAILED) from None
     except OSError as error:
         raise EndError(f"clusterwatt: {error.filename or folder}: {error.strerror}", FAILED) from None
     for path in paths:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -57,9 +58,11 @@ def _maintenance(arguments: argparse.Namespace) -> int:
             maintenance.switch_off(path)
         state = maintenance.look(path, now_s)
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "free some space there" if full else "run it as the agent's user or root"
         raise EndError(
-            f"clusterwatt: {path}: {error.strerror}: run it as the agent's user or root, or name "
-            "another file in collectors.maintenance.file",
+            f"clusterwatt: {path}: {error.strerror}: {remedy}, or name another file in "
+            "collectors.maintenance.file",
             FAILED,
         ) from None
     sys.stdout.write(_described(state) + "\n")
@@ -70,6 +73,7 @@ def _described(state: Maintenance) -> str:
     if not state.on:
         return "not in maintenance"
     if state.until_s is None:
-        return "in maintenance until `clusterwatt maintenance off`"
+        why = "" if state.understood else " (the file holds something that is no time)"
+        return f"in maintenance until `clusterwatt maintenance off`{why}"
     ends = datetime.fromtimestamp(state.until_s).astimezone()
     return f"in maintenance until {ends.isoformat(' ', 'minutes')}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from clusterwatt.cli.ending import FAILED, WRONG_INPUT, EndError, Once
 if TYPE_CHECKING:
     from clusterwatt.config.load import Loaded
     from clusterwatt.config.model import Config
+    from clusterwatt.config.problems import ConfigError
 
 DEFAULT_FILE = "/etc/clusterwatt/clusterwatt.yaml"
 
@@ -94,17 +95,31 @@ def file(arguments: argparse.Namespace) -> Path | None:
     return Path(DEFAULT_FILE)
 
 
+def with_setting(error: ConfigError, sources: Mapping[str, str], config: Config) -> str:
+    """What is wrong with the files that are named; a file that cannot be read is told with its setting."""
+    from clusterwatt.config.problems import Problem
+
+    named = {"feeds.price.book": config.feeds.price.book, "http.web_config_file": config.http.web_config_file}
+    settings = {str(Path(file)): setting for setting, file in named.items() if file and setting in sources}
+    lines = []
+    for problem in error.problems:
+        setting = settings.get(problem.where)  # None where a line of the file is told
+        lines.append(problem if setting is None else Problem(sources[setting], setting, str(problem)))
+    return "\n".join(map(str, lines))
+
+
 def start_agent(arguments: argparse.Namespace, start: Callable[[Config], int]) -> int:
     """Load the configuration, set up the log, start; what keeps the agent from starting is one line."""
     from clusterwatt import log
     from clusterwatt.app import StartError
     from clusterwatt.config.problems import ConfigError
 
-    config = loaded(arguments).config
+    found = loaded(arguments)
+    config = found.config
     log.configure(config.log.level, config.log.format)
     try:
         return start(config)
     except ConfigError as error:  # of a file that the configuration names
-        raise EndError(str(error), WRONG_INPUT) from None
+        raise EndError(with_setting(error, found.sources, config), WRONG_INPUT) from None
     except StartError as error:
         raise EndError(f"clusterwatt: {error}", FAILED) from None

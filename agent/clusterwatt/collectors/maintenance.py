@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from clusterwatt.catalog import CORE, Table
 from clusterwatt.clock import Clock
 from clusterwatt.config.model import MaintenanceCollector as Settings
 from clusterwatt.readings.host import NodeMaintenance
+
+log = logging.getLogger("clusterwatt.collectors.maintenance")
 
 NODE = Table(NodeMaintenance)
 METRICS = (
@@ -31,7 +34,16 @@ class MaintenanceCollector:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._path = Path(settings.file)
         self._clock = clock
+        self._told = False  # that the flag, as it is, says no time
 
     def collect(self) -> Iterator[NodeMaintenance]:
         """1 or 0; raises OSError when the flag cannot be looked at."""
-        yield NodeMaintenance(maintenance=float(maintenance.look(self._path, self._clock.wall_s()).on))
+        flag = maintenance.look(self._path, self._clock.wall_s())
+        if not flag.understood and not self._told:
+            log.warning(
+                "%s: expected nothing or a Unix time; the node is in maintenance until "
+                "`clusterwatt maintenance off`",
+                self._path,
+            )
+        self._told = not flag.understood
+        yield NodeMaintenance(maintenance=float(flag.on))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
 from pathlib import Path
 
 from clusterwatt.ledger import migrations
@@ -30,6 +31,18 @@ class UnusableError(Exception):
     def __init__(self, word: str, detail: str) -> None:
         super().__init__(detail)
         self.word = word
+
+
+def check_plain(path: Path) -> int:
+    """The bytes of a file; refuses a pipe, for which SQLite would wait. Raises LedgerError, OSError."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        found = "a directory" if stat.S_ISDIR(status.st_mode) else "a pipe or device"
+        raise LedgerError(
+            "unreachable",
+            f"{path}: expected a plain file, found {found}; set ledger.path (or --ledger) to the ledger's",
+        )
+    return status.st_size
 
 
 def check_kind(connection: sqlite3.Connection, *, to_read: bool = False) -> None:

@@ -8,7 +8,15 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from clusterwatt.ledger.faults import BUSY_S, LedgerError, UnusableError, check_kind, damaged, remedy_for
+from clusterwatt.ledger.faults import (
+    BUSY_S,
+    LedgerError,
+    UnusableError,
+    check_kind,
+    check_plain,
+    damaged,
+    remedy_for,
+)
 
 Connection = sqlite3.Connection
 
@@ -29,7 +37,9 @@ def reading(path: Path) -> Iterator[Connection]:
 
 def _open_to_read(path: Path) -> Connection:
     try:
-        os.stat(path)
+        if check_plain(path) == 0:
+            text = f"{path}: it is empty: no ledger yet; an agent that keeps it there begins one"
+            raise LedgerError("missing", text)
         return _readable_somehow(path)
     except FileNotFoundError:
         text = f"{path}: there is no ledger; it is where ledger.path of the agent says"

@@ -28,6 +28,7 @@ from clusterwatt.ledger.faults import (
     LedgerError,
     UnusableError,
     check_kind,
+    check_plain,
     damaged,
     remedy_for,
 )
@@ -159,6 +160,7 @@ class Store:
             return self._rows
         with contextlib.suppress(FileExistsError):  # SQLite would make it readable for others
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        check_plain(self._path)
         connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
         try:
             check_kind(connection)

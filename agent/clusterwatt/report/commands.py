@@ -71,7 +71,8 @@ def usage(
                     rows = books.usage(from_s, to_s, by)
     if limit is not None and len(rows) > limit:
         rows, others = rows[:limit], lines.summed(str(len(rows) - limit), rows[limit:])
-    return formats.FORMATS[form](lines.report(by, source.said, (from_s, to_s), rows, rest, others))
+    text = formats.FORMATS[form](lines.report(by, source.said, (from_s, to_s), rows, rest, others))
+    return text if rows or form != "table" else f"{text}no jobs in {source.said} in this period\n"
 
 
 def jobs(source: Source, *, running: bool, limit: int, form: str, clock: Clock) -> str:
@@ -86,6 +87,8 @@ def jobs(source: Source, *, running: bool, limit: int, form: str, clock: Clock) 
         else:
             with reader(source.ledger) as books:
                 rows = books.jobs(running=running, limit=limit)
+    if not rows and form == "table":  # of which not even a head would be left
+        return f"no {'running ' if running else ''}jobs in {source.said}\n"
     return formats.FORMATS[form](lines.report("job", source.said, None, rows))
 
 

@@ -123,10 +123,11 @@ FORMATS: Mapping[str, Callable[[Report], str]] = {
 
 
 def heading(report: Report) -> str:
-    """Which period it is of."""
+    """Which period it is of, with the UTC offset of its times."""
     if report.from_s is None or report.to_s is None:
         return "Jobs"
-    return f"{period.shown(report.from_s)} to {period.shown(report.to_s)}, by {report.by}"
+    begin, end = (period.local(at_s).isoformat(" ", "minutes") for at_s in (report.from_s, report.to_s))
+    return f"{begin} to {end}, by {report.by}"
 
 
 def _lines(report: Report) -> Sequence[Line]:
