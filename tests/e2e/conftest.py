@@ -13,6 +13,7 @@ ALONE = frozenset(
         "test_ledger_kill",
         "test_metrics_page",
         "test_node_exporter_names",
+        "test_rules_at_scale",
     }
 )
 
