@@ -19,6 +19,9 @@ LINKS_ONLY = ("uuid", "job_id")  # columns that links need and people do not
 BACKGROUND = {"type": "color-background", "mode": "basic"}
 CELLS = {BLUE: NOTHING, ORANGE: AMBER, SKY: NOTHING}
 
+# Who a job is: the short id for people, the whole one for links.
+OF_JOB = {"name": "Name", "short": "Job", "job_id": "job_id", "user": "User", "account": "Account"}
+
 
 def table(
     title: str,

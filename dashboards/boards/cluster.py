@@ -9,7 +9,7 @@ from dashboards.fields import FULL, NONE, NOT_ASKED
 from dashboards.links import TO_SHORT_JOB, label, link
 from dashboards.panels import cells, lines, stats
 from dashboards.promql import with_short_job, worst
-from dashboards.tables import table
+from dashboards.tables import OF_JOB, table
 from dashboards.units import BYTES_S, COUNT, HOURS, MONEY, RATIO, SECONDS, WATT
 from dashboards.variables import HAS
 
@@ -129,7 +129,7 @@ jobs = table(
         bad_from(),
         absent=NONE,
     ),
-    keys={"name": "Name", "short": "Job", "job_id": "job_id", "user": "User", "account": "Account"},
+    keys=OF_JOB,
     links={"Name": TO_SHORT_JOB},
     sort="GPUs",
     only="GPUs",
@@ -178,14 +178,7 @@ wasted = table(
         absent="no price",
     ),
     Query(f"max by (job_id, short, name, user, account) ({with_short_job(RAN)})"),
-    keys={
-        "name": "Name",
-        "short": "Job",
-        "job_id": "job_id",
-        "user": "User",
-        "account": "Account",
-        "currency": "Currency",
-    },
+    keys={**OF_JOB, "currency": "Currency"},
     links={"Name": TO_SHORT_JOB},
     sort="Idle",
     only="Idle",
@@ -210,7 +203,7 @@ best = table(
         decimals=1,
     ),
     Query(f"max by (job_id, short, name, user, account) ({with_short_job(RAN)})"),
-    keys={"name": "Name", "short": "Job", "job_id": "job_id", "user": "User", "account": "Account"},
+    keys=OF_JOB,
     links={"Name": TO_SHORT_JOB},
     sort="Activity",
     only="Activity",

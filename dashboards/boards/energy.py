@@ -7,7 +7,7 @@ from dashboards.colours import GREEN, GREY, ORANGE, SKY, STATES, good_below
 from dashboards.links import TO_SHORT_JOB
 from dashboards.panels import bars, lines, stats
 from dashboards.promql import with_short_job, worst
-from dashboards.tables import table
+from dashboards.tables import OF_JOB, table
 from dashboards.units import COUNT, GRAMS, KWH, MONEY, RATIO, SECONDS, WATT
 from dashboards.variables import HAS
 
@@ -138,14 +138,7 @@ top = table(
         decimals=2,
     ),
     Query(f"max by (job_id, short, name, user, account) ({with_short_job(RAN)})"),
-    keys={
-        "name": "Name",
-        "short": "Job",
-        "job_id": "job_id",
-        "user": "User",
-        "account": "Account",
-        "currency": "Currency",
-    },
+    keys={**OF_JOB, "currency": "Currency"},
     links={"Name": TO_SHORT_JOB},
     sort="Energy",
     only="Energy",
