@@ -93,16 +93,23 @@ class Inbox:
 
 
 @contextlib.contextmanager
-def inbox() -> Iterator[Inbox]:
-    box = Inbox()
-    thread = threading.Thread(target=box.server.serve_forever)
+def in_thread(server: ThreadingHTTPServer) -> Iterator[None]:
+    """Have a server answer as long as the block lasts."""
+    thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield box
+        yield
     finally:
-        box.server.shutdown()
+        server.shutdown()
         thread.join()
-        box.server.server_close()
+        server.server_close()
+
+
+@contextlib.contextmanager
+def inbox() -> Iterator[Inbox]:
+    box = Inbox()
+    with in_thread(box.server):
+        yield box
 
 
 def export_rules(folder: Path, overrides: str) -> None:

@@ -7,7 +7,6 @@ period of Prometheus has to be shorter than the `for` of the rule, see docs/runb
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -69,14 +68,8 @@ class Ports:
 @contextlib.contextmanager
 def ports(*nodes: str) -> Iterator[Ports]:
     made = Ports(*nodes)
-    thread = threading.Thread(target=made.server.serve_forever)
-    thread.start()
-    try:
+    with alerting.in_thread(made.server):
         yield made
-    finally:
-        made.server.shutdown()
-        thread.join()
-        made.server.server_close()
 
 
 def states(prometheus: servers.Server) -> dict[str, str]:
