@@ -63,10 +63,38 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
         whole_file.write(tmp_path / "no" / "file", "")
 
 
+def killed(path: Path, written_s: float) -> None:
+    """A draft of the file as a writer leaves it that was killed."""
+    draft = path.with_name(f".{path.name}.k1ll3d__.draft")
+    draft.touch()
+    os.utime(draft, (written_s, written_s))
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
 def test_drafts_of_killed_writers_go_after_an_hour(tmp_path: Path) -> None:
-    for old in (".file.killed.draft", ".other"):
-        (tmp_path / old).touch()
-        os.utime(tmp_path / old, (0, 0))
-    with whole_file.replacing(tmp_path / "file"):
-        whole_file.remove_abandoned(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"file", ".other"}
+    killed(tmp_path / "old", 100.0)
+    killed(tmp_path / "new", 3_000.0)
+    (tmp_path / ".other").touch()
+    os.utime(tmp_path / ".other", (0, 0))
+    whole_file.remove_abandoned(tmp_path, 4_000.0)
+    assert names(tmp_path) == {".new.k1ll3d__.draft", ".other"}
+
+
+def test_who_writes_a_file_anew_removes_its_abandoned_drafts_and_nothing_else(tmp_path: Path) -> None:
+    """Targets and flags lie in folders of other programs, and no agent need run there to clean up."""
+    path = tmp_path / "targets[1].json"
+    killed(path, 0.0)
+    killed(tmp_path / "of-others", 0.0)
+    whole_file.write(path, "[]\n")
+    assert names(tmp_path) == {path.name, ".of-others.k1ll3d__.draft"}
+
+
+def test_a_draft_that_somebody_writes_at_the_same_time_is_left_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with whole_file.replacing(path) as mine:
+        whole_file.write(path, "theirs")
+        mine.write(b"mine")
+    assert path.read_text() == "mine"

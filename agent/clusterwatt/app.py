@@ -215,7 +215,7 @@ class Agent:
         settings = config.ledger
         path = Path(settings.path)
         folder = Path(settings.receipts_directory or path.parent / "receipts")
-        receipts = Receipts(folder, path, node_name()) if settings.receipts else None
+        receipts = Receipts(folder, path, node_name(), self._clock) if settings.receipts else None
         zone = price.time_zone(config.feeds.price)  # months begin where the tariff's do
         keeper = Keeper(settings, self._clock, zone=zone, on_ended=receipts)
         try:

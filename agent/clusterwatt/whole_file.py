@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -21,10 +21,13 @@ def replacing(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator[B
     Raises OSError, and leaves no draft. `sync`: the content is on the disk before it gets the name, so that
     after a loss of power the old file is there or the new one. A draft's name does not end as that of the
     file does, so that nobody who reads all `*.json` or `*.yaml` of a folder takes it for one of them.
+    Abandoned drafts of the same file are removed.
     """
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=DRAFT)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            with contextlib.suppress(OSError):  # another user's in a folder with the sticky bit
+                remove_abandoned(path.parent, os.fstat(descriptor).st_mtime, of=path.name)
             os.fchmod(descriptor, mode)
             yield file
             if sync:
@@ -37,11 +40,12 @@ def replacing(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator[B
         raise
 
 
-def remove_abandoned(directory: Path) -> None:
-    """Remove drafts of writers that were killed: those an hour old. Raises OSError."""
-    for draft in directory.glob(f".*{DRAFT}"):
+def remove_abandoned(directory: Path, now_s: float, *, of: str | None = None) -> None:
+    """Remove drafts of writers that were killed: those an hour old; `of`: of this file. Raises OSError."""
+    name = "" if of is None else f"{glob.escape(of)}."
+    for draft in directory.glob(f".{name}*{DRAFT}"):
         with contextlib.suppress(FileNotFoundError):  # its writer lives, and has just ended well
-            if time.time() - draft.lstat().st_mtime > ABANDONED_S:
+            if now_s - draft.lstat().st_mtime > ABANDONED_S:
                 draft.unlink()
 
 

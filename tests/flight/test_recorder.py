@@ -23,6 +23,7 @@ from clusterwatt.readings.network import RdmaPort
 from clusterwatt.readings.snapshot import Snapshot
 from tests.clocks import FakeClock
 
+NOW_S = 1_700_001_000.0
 GPUS = [(str(index), f"GPU-{index}") for index in range(8)]
 
 
@@ -192,17 +193,17 @@ def test_the_number_of_bundles_and_their_size_are_bounded(tmp_path: Path) -> Non
     for number in range(6):
         manifest = bundle.Manifest(node="n", reason="test", frozen_s=1_700_000_000.0 + 60 * number)
         bundle.write(tmp_path, manifest, [b"x" * 1000])
-        bundle.keep_newest(tmp_path, 3, 1 << 20)
+        bundle.keep_newest(tmp_path, 3, 1 << 20, NOW_S)
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == [f"20231114T22{minute:02}20Z-test.flight.zip" for minute in (16, 17, 18)]
-    bundle.keep_newest(tmp_path, 3, 1)
+    bundle.keep_newest(tmp_path, 3, 1, NOW_S)
     assert [path.name for path in tmp_path.iterdir()] == [kept[-1]]
 
 
 def test_drafts_of_agents_that_were_killed_do_not_pile_up(tmp_path: Path) -> None:
     (tmp_path / ".20231114T221320Z-test.flight.zip.x1y2.draft").touch()
     os.utime(tmp_path / ".20231114T221320Z-test.flight.zip.x1y2.draft", (0, 0))
-    bundle.keep_newest(tmp_path, 3, 1 << 20)
+    bundle.keep_newest(tmp_path, 3, 1 << 20, NOW_S)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,6 +14,7 @@ from clusterwatt.ledger.report import UsageRow, reader
 from clusterwatt.report import card, commands, receipt
 from clusterwatt.report.card import Data
 from clusterwatt.report.commands import Source
+from tests.clocks import FakeClock
 from tests.report.books import NAME
 
 ONE_H100 = {"NVIDIA H100 80GB HBM3": 1}
@@ -53,7 +54,7 @@ def test_a_name_does_not_steer_a_terminal(ledger: Path) -> None:
 
 def test_receipts_are_left_for_jobs_that_are_over(ledger: Path, tmp_path: Path) -> None:
     folder = tmp_path / "receipts"
-    receipt.Receipts(folder, ledger, "gpu-1")(["slurm/1", "slurm/404"])
+    receipt.Receipts(folder, ledger, "gpu-1", FakeClock())(["slurm/1", "slurm/404"])
     (file,) = folder.iterdir()
     assert file.name == "slurm-1.txt"
     assert file.read_text().startswith("Receipt of slurm/1 (")
@@ -64,8 +65,8 @@ def test_a_folder_that_cannot_be_written_costs_a_line_and_no_more(
     ledger: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    receipt.Receipts(tmp_path / "file", ledger, "gpu-1")(["slurm/1"])
-    receipt.Receipts(tmp_path / "receipts", tmp_path / "none.db", "gpu-1")(["slurm/1"])
+    receipt.Receipts(tmp_path / "file", ledger, "gpu-1", FakeClock())(["slurm/1"])
+    receipt.Receipts(tmp_path / "receipts", tmp_path / "none.db", "gpu-1", FakeClock())(["slurm/1"])
     assert len(caplog.records) == 2
 
 

@@ -66,9 +66,9 @@ def write(directory: Path, manifest: Manifest, chunks: Sequence[bytes]) -> Path:
     return path
 
 
-def keep_newest(directory: Path, count: int, max_bytes: int) -> None:
+def keep_newest(directory: Path, count: int, max_bytes: int, now_s: float) -> None:
     """Remove the oldest bundles beyond a number and a size, and abandoned drafts; the newest always stays."""
-    whole_file.remove_abandoned(directory)
+    whole_file.remove_abandoned(directory, now_s)
     bundles = sorted(directory.glob(f"*{SUFFIX}"), reverse=True)
     total = 0
     for kept, path in enumerate(bundles):

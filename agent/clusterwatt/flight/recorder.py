@@ -78,7 +78,7 @@ class Recorder:
 
         def write() -> Path:
             path = bundle.write(directory, manifest, chunks)
-            bundle.keep_newest(directory, self._settings.max_bundles, self._settings.max_bytes)
+            bundle.keep_newest(directory, self._settings.max_bundles, self._settings.max_bytes, wall_s)
             return path
 
         if self._writer.start(write, _written):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from clusterwatt import whole_file
+from clusterwatt.clock import Clock
 from clusterwatt.config.problems import escaped
 from clusterwatt.ledger.faults import LedgerError
 from clusterwatt.ledger.report import UsageRow, reader
@@ -33,10 +34,11 @@ def text(row: UsageRow, node: str = "") -> str:
 class Receipts:
     """Leaves a file for each job that has ended; called after the commit that ended it, on its thread."""
 
-    def __init__(self, directory: Path, ledger: Path, node: str) -> None:
+    def __init__(self, directory: Path, ledger: Path, node: str, clock: Clock) -> None:
         self._directory = directory
         self._ledger = ledger
         self._node = node
+        self._clock = clock
 
     def __call__(self, job_ids: Iterable[str]) -> None:
         """Write the receipts of these jobs; what cannot be written is logged, and lost to nobody's books."""
@@ -51,7 +53,7 @@ class Receipts:
             log.warning("receipts of jobs cannot be written to %s: %s", self._directory, error)
 
     def _thin_out(self) -> None:
-        whole_file.remove_abandoned(self._directory)
+        whole_file.remove_abandoned(self._directory, self._clock.wall_s())
         files = sorted(self._directory.glob(f"*{SUFFIX}"), key=lambda file: file.stat().st_mtime)
         for file in files[:-MAX_FILES]:
             with contextlib.suppress(FileNotFoundError):
