@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,23 @@ NEW_JSON = {  # 23.11 and later: lists
         {"name": "b3", "address": "b3", "state": ["FUTURE"], "partitions": []},
     ]
 }
+
+
+Scontrol = Callable[[str], Path]
+
+
+@pytest.fixture
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scontrol:
+    """Writes the program that is found as scontrol, from what its shell script does."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def write(script: str) -> Path:
+        program = tmp_path / "scontrol"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        return program
+
+    return write
 
 
 def by_name(answer: str) -> dict[str, Node]:
@@ -168,19 +186,40 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.C
 
 
 def test_scontrol_is_asked_for_text_where_it_has_no_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scontrol: Scontrol,
 ) -> None:
-    program = tmp_path / "scontrol"
-    program.write_text('#!/bin/sh\n[ "$3" = --oneliner ] || exit 1\necho NodeName=n1 State=IDLE\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    program = scontrol('[ "$3" = --oneliner ] || exit 1\necho NodeName=n1 State=IDLE')
     assert [node.name for node in slurm.ask()] == ["n1"]
-    program.write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(DiscoveryError, match="scontrol ping"):
-        slurm.ask()
     program.unlink()
     with pytest.raises(DiscoveryError, match="not on PATH"):
         slurm.ask()
+
+
+def test_what_scontrol_complains_of_is_told(scontrol: Scontrol) -> None:
+    scontrol("echo slurm_load_node error: Unable to contact slurm controller >&2; exit 1")
+    with pytest.raises(DiscoveryError, match=r"Unable to contact slurm controller; `scontrol ping`"):
+        slurm.ask()
+
+
+def test_one_that_hangs_is_not_asked_again_for_text(
+    scontrol: Scontrol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "TIMEOUT_S", 0.3)
+    asked = tmp_path / "asked"
+    scontrol(f"echo once >> {asked}; exec /bin/sleep 60")
+    with pytest.raises(DiscoveryError, match=r"took more than 0\.3 s"):
+        slurm.ask()
+    assert asked.read_text() == "once\n"
+
+
+def test_scontrol_knows_where_slurm_is_and_nothing_else_of_the_environment(
+    scontrol: Scontrol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SLURM_JSON would put the answer on one line."""
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
+    monkeypatch.setenv("SLURM_JSON", "compact")
+    scontrol('echo "NodeName=${SLURM_CONF##*/} Partitions=$SLURM_JSON"')
+    assert slurm.ask() == [Node("slurm.conf", "slurm.conf")]
 
 
 @pytest.mark.parametrize(

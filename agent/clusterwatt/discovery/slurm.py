@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from clusterwatt.discovery import hostlist
+from clusterwatt.program import lines_of
 
-TIMEOUT_S = 60
+TIMEOUT_S = 60.0
 MAX_BYTES = 256 << 20
+VARIABLES = ("SLURM_CONF", "SLURM_JWT")  # where slurmctld is, and who asks where it wants a token
 JSON = ("scontrol", "show", "nodes", "--json")
 TEXT = ("scontrol", "show", "nodes", "--oneliner")
 FIELD = re.compile(
@@ -53,25 +54,27 @@ def ask() -> list[Node]:
         raise DiscoveryError(
             "scontrol is not on PATH: run this where Slurm's commands are, or name --input FILE"
         )
-    answer = _answer(JSON)
-    # Before 21.08 there is no --json, and it may have been built without the plugin that makes it.
-    if answer is None or not answer.lstrip().startswith("{"):
-        answer = _answer(TEXT)
-    if answer is None:
-        raise DiscoveryError("scontrol show nodes fails: `scontrol ping` tells whether slurmctld answers")
+    try:
+        answer = _json_or_text()
+    except OSError as error:
+        raise DiscoveryError(f"{error.strerror}; `scontrol ping` tells whether slurmctld answers") from None
     return read(answer)
 
 
-def _answer(command: Sequence[str]) -> str | None:
+def _json_or_text() -> str:
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise DiscoveryError(f"{' '.join(command)} has not ended after {TIMEOUT_S} s") from None
-    except OSError as error:
-        raise DiscoveryError(f"{command[0]} cannot be run: {error.strerror}") from None
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+        answer = _printed(JSON)
+    except TimeoutError:
+        raise
+    except OSError:
+        answer = ""
+    # Before 21.08 there is no --json, and it may have been built without the plugin that makes it.
+    return answer if answer.lstrip().startswith("{") else _printed(TEXT)
+
+
+def _printed(command: Sequence[str]) -> str:
+    lines = lines_of(command, TIMEOUT_S, max_bytes=MAX_BYTES, variables=VARIABLES)
+    return b"\n".join(lines).decode("utf-8", "replace")
 
 
 def read_file(path: Path) -> list[Node]:
