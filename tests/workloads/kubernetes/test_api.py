@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from clusterwatt.clock import SystemClock
+from clusterwatt.config.model import Kubernetes
 from clusterwatt.workloads.kubernetes import api as asked
 from clusterwatt.workloads.kubernetes.api import Address, Api, ApiError, address
 from clusterwatt.workloads.kubernetes.objects import PodList
@@ -117,16 +118,18 @@ def test_a_missing_token_or_authority_is_an_error(api: ApiServer) -> None:
 def test_the_cluster_around_the_agent_is_found(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
     account = str(tmp_path)
-    assert address("", "", "", environ, account) is None  # no service account is mounted
+    nothing_said = Kubernetes()
+    assert address(nothing_said, environ, account) is None  # no service account is mounted
     (tmp_path / "token").write_text("t")
-    assert address("", "", "", {}, account) is None
+    assert address(nothing_said, {}, account) is None
     found = Address("https://10.0.0.1:6443", f"{account}/token", f"{account}/ca.crt")
-    assert address("", "", "", environ, account) == found
+    assert address(nothing_said, environ, account) == found
     environ["KUBERNETES_SERVICE_HOST"] = "fd00::1"
-    assert address("", "/t", "", environ, account) == Address(
+    assert address(Kubernetes(token_file="/t"), environ, account) == Address(
         "https://[fd00::1]:6443", "/t", f"{account}/ca.crt"
     )
-    assert address("https://api:1", "/t", "/c", {}, account) == Address("https://api:1", "/t", "/c")
+    said = Kubernetes(api_url="https://api:1", token_file="/t", ca_file="/c")
+    assert address(said, {}, account) == Address("https://api:1", "/t", "/c")
 
 
 @pytest.mark.parametrize(

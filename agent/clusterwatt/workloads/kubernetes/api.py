@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from clusterwatt import __version__
+from clusterwatt.config.model import Kubernetes as Settings
 from clusterwatt.clock import Clock
 from clusterwatt.http_deadline import answers_until
 
@@ -50,12 +51,11 @@ class Address(msgspec.Struct, frozen=True):
     ca_file: str
 
 
-def address(
-    url: str, token_file: str, ca_file: str, environ: Mapping[str, str], account: str = SERVICE_ACCOUNT
-) -> Address | None:
+def address(settings: Settings, environ: Mapping[str, str], account: str = SERVICE_ACCOUNT) -> Address | None:
     """The API of the settings, else of the cluster in which the agent runs; None when there is neither.
 
     `account`: the folder of the pod's service account.
+    url, token_file, ca_file = settings.api_url, settings.token_file, settings.ca_file
     """
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     in_cluster = bool(host) and os.path.exists(f"{account}/token")
@@ -69,9 +69,17 @@ def address(
 class Api:
     """Asks one API server, with a connection for each request."""
 
-    def __init__(self, address: Address, clock: Clock, deadline_s: float) -> None:
-        self.url = address.url
-        self._address = address
+    @classmethod
+    def known(
+        cls, settings: Settings, environ: Mapping[str, str], clock: Clock, deadline_s: float
+    ) -> Api | None:
+        """The server that settings or surroundings name; None when neither does."""
+        where = address(settings, environ)
+        return None if where is None else cls(where, clock, deadline_s)
+
+    def __init__(self, where: Address, clock: Clock, deadline_s: float) -> None:
+        self.url = where.url
+        self._address = where
         self._clock = clock
         self._deadline_s = deadline_s
 

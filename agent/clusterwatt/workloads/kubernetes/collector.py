@@ -18,7 +18,8 @@ from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.work import Claim, JobHostUse, JobMember, JobPod, NodeLabels, Scheduler
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.cgroups import Cgroups, WorkCgroup
-from clusterwatt.workloads.kubernetes import api, hami, identity
+from clusterwatt.workloads.kubernetes import hami, identity
+from clusterwatt.workloads.kubernetes.api import Api
 from clusterwatt.workloads.kubernetes.cluster import Cluster
 from clusterwatt.workloads.kubernetes.devices import DRA_DRIVER, devices
 from clusterwatt.workloads.kubernetes.identity import Member
@@ -42,7 +43,6 @@ class KubernetesCollector:
         clock: Clock,
         *,
         environ: Mapping[str, str] = os.environ,
-        service_account: str = api.SERVICE_ACCOUNT,
     ) -> None:
         self._files = files
         self._settings = settings
@@ -55,13 +55,10 @@ class KubernetesCollector:
         self._cluster: Cluster | None = None
         self._unasked: Failure | None = None  # why the API is not asked, though it could be
         node = settings.node_name or environ.get("NODE_NAME", "")
-        address = api.address(
-            settings.api_url, settings.token_file, settings.ca_file, environ, service_account
-        )
-        if address is not None and node:
-            asked = api.Api(address, clock, settings.deadline_seconds)
-            self._cluster = Cluster(asked, node, settings, clock)
-        elif address is not None:
+        api = Api.known(settings, environ, clock, settings.deadline_seconds)
+        if api is not None and node:
+            self._cluster = Cluster(api, node, settings, clock)
+        elif api is not None:
             detail = (
                 "the API is not asked: set NODE_NAME from spec.nodeName, or workloads.kubernetes.node_name"
             )

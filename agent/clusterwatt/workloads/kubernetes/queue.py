@@ -15,7 +15,8 @@ from fnmatch import fnmatchcase
 from clusterwatt.clock import Clock
 from clusterwatt.config.model import Kubernetes, KubernetesQueue
 from clusterwatt.readings.base import Reading
-from clusterwatt.workloads.kubernetes import api, identity, pods
+from clusterwatt.workloads.kubernetes import identity, pods
+from clusterwatt.workloads.kubernetes.api import Api, ApiError
 from clusterwatt.workloads.kubernetes.identity import Member
 from clusterwatt.workloads.kubernetes.objects import Container, WaitingPod, WaitingPodList
 from clusterwatt.workloads.kubernetes.owners import FORBIDDEN, nearest
@@ -37,15 +38,11 @@ class KubernetesQueueCollector:
         clock: Clock,
         *,
         environ: Mapping[str, str] = os.environ,
-        service_account: str = api.SERVICE_ACCOUNT,
     ) -> None:
         self._kubernetes = kubernetes
         self._keys = identity.keys(kubernetes)
         self._known: dict[str, None] = {}
-        address = api.address(
-            kubernetes.api_url, kubernetes.token_file, kubernetes.ca_file, environ, service_account
-        )
-        self._api = None if address is None else api.Api(address, clock, settings.timeout_seconds)
+        self._api = Api.known(kubernetes, environ, clock, settings.timeout_seconds)
 
     def collect(self) -> Iterator[Reading]:
         """A reading for each queue. Raises OSError when the API does not tell."""
@@ -55,7 +52,7 @@ class KubernetesQueueCollector:
             )
         try:
             answer = self._api.listed("/api/v1/pods", WaitingPodList, SELECTOR)
-        except api.ApiError as error:
+        except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
             raise PermissionError(
