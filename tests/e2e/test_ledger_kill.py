@@ -34,6 +34,7 @@ SCRAPES = 3
 WITHIN_S = 30.0
 DURABLE = ("clusterwatt_job_", "clusterwatt_unattributed_", "clusterwatt_account_", "clusterwatt_unobserved_")
 JOBS = "clusterwatt_job_energy_joules_total"
+NAMES = "clusterwatt_job_info"
 NOBODY = "clusterwatt_unattributed_energy_joules_total"
 COMMITTED = "clusterwatt_ledger_commit_timestamp_seconds"
 BURN = "while True: pass"
@@ -146,6 +147,7 @@ def test_kill_9_loses_one_commit_at_most_and_invents_nothing(
                 answers_since_s, end_s = None, time.monotonic() + chance.uniform(*LIFE_S)
                 while time.monotonic() < end_s:
                     page = watch.look(server.url)
+                    assert page is None or NAMES not in page or JOBS in page, "jobs without their totals"
                     if answers_since_s is None and page is not None and JOBS in page:
                         answers_since_s = time.time()
                     time.sleep(chance.uniform(0.02, 0.2))

@@ -139,11 +139,25 @@ def test_a_job_goes_on_from_its_committed_total_after_a_restart(path: Path, cloc
     assert recovered.boot_id == "boot-1"
     baseline = recovered.baselines["GPU-0"]
     assert (baseline.counter_joules, baseline.signal, baseline.held[0].job_id) == (55.0, "gpm", "slurm/1")
-    assert of(second, JobEnergy) == []  # not before it was asked for
-    second.take((), ["slurm/1"])
-    settle(second)
     after = of(second, JobEnergy), of(second, JobCost), of(second, AccountCost), of(second, AccountMonth)
     assert after == before  # to the last bit: a counter that fell by one would be counted anew
+    second.stop(5.0)
+
+
+def test_totals_of_a_job_that_was_there_stay_from_the_first_page_on(path: Path, clock: FakeClock) -> None:
+    """Before any source has told again who is there; a commit meanwhile takes nothing away."""
+    first = keeper(path, clock)
+    commit(first, clock, batch(clock, {gpu_entry("slurm/1"): amounts(), gpu_entry("slurm/2"): amounts()}))
+    ended = record("slurm/2", seen_s=clock.wall_s(), ended_s=clock.wall_s())
+    commit(first, clock, batch(clock, {}, jobs=[ended]))
+    first.stop(5.0)
+    second = keeper(path, clock)
+    assert (joules(second, "slurm/1"), joules(second, "slurm/2")) == (700.0, None)
+    commit(second, clock, batch(clock, {gpu_entry(""): amounts()}, jobs=[]))
+    assert joules(second, "slurm/1") == 700.0
+    clock.advance(Ledger().linger_seconds)
+    commit(second, clock, batch(clock, {gpu_entry(""): amounts()}, jobs=[]))
+    assert joules(second, "slurm/1") is None
     second.stop(5.0)
 
 

@@ -312,6 +312,7 @@ class Keeper:
         if isinstance(answer, _Opened):
             self._in_use = None
             self._recovered = answer.recovered
+            self._seen_s.update((record.job.job_id, now_s) for record in answer.recovered.jobs)
             self._unopened = True
             self._show(answer.state)
         elif isinstance(answer, _Written):

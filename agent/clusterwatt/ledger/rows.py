@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -42,14 +42,14 @@ class Rows:
 
     # --- Into memory -----------------------------------------------------------------------------------
 
-    def state(self, month: str) -> State:
-        """What the page shows at the start: the node, nobody, every account, and one month."""
+    def state(self, month: str, job_ids: Iterable[str]) -> State:
+        """What the page shows at the start: the node, nobody, these jobs, every account, and one month."""
         accounts = self.connection.execute(
             "SELECT account, currency, joules, carbon_grams, energy_cost, gpu_cost FROM account"
         )
         return State(
             node=self._node(),
-            jobs={NOBODY: self.of_job(NOBODY)},
+            jobs={job_id: self.of_job(job_id) for job_id in (NOBODY, *job_ids)},
             accounts={
                 (account, currency): AccountTotals(*columns) for account, currency, *columns in accounts
             },

@@ -57,7 +57,10 @@ class Store:
         self._aside_s: float | None = None
 
     def open(self, month: str) -> tuple[State, Recovered]:
-        """Open the ledger, or begin one; returns what it holds, with the money of one month."""
+        """Open the ledger, or begin one; returns what it holds, with the money of one month.
+
+        Of jobs it has the totals of those whose end nobody has seen: they are shown at once.
+        """
         with self._failing("opened"):
             try:
                 return self._open(month)
@@ -125,7 +128,8 @@ class Store:
         self._take_lock()
         rows = self._connect()
         try:
-            state, baselines, jobs = rows.state(month), rows.baselines(), rows.not_ended()
+            baselines, jobs = rows.baselines(), rows.not_ended()
+            state = rows.state(month, [record.job.job_id for record in jobs])
         except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
             if isinstance(error, sqlite3.Error) and not damaged(error):
                 raise
