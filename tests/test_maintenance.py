@@ -99,3 +99,16 @@ def test_a_place_that_cannot_be_written_is_one_line(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "collectors.maintenance.file" in error
+
+
+def test_what_is_no_file_is_told_at_once_and_can_be_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "maintenance"
+    os.mkfifo(path)
+    assert command(path, "status") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"clusterwatt: {path}: expected a plain file, found a pipe or device: ")
+    assert "`clusterwatt maintenance off` removes it" in error
+    assert command(path, "off") == 0
+    assert not path.exists()

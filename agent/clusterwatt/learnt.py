@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from clusterwatt import whole_file
+from clusterwatt import plain_file, whole_file
 from clusterwatt.clock import Clock
 from clusterwatt.worker import Outcome, Worker
 
@@ -95,8 +95,7 @@ class Learnt:
 def _read(path: Path, now_s: float) -> dict[str, dict[str, Known]]:
     """What the file holds; nothing, with one line in the log, when it cannot be understood."""
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES)  # of a longer one the end is missing: it is not understood
+        text = plain_file.content(path, MAX_BYTES)  # of a longer one the end is missing: it is not understood
         kinds = msgspec.json.decode(text, type=dict[str, dict[str, Known]])
     except FileNotFoundError:
         return {}

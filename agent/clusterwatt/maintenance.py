@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from clusterwatt import whole_file
+from clusterwatt import plain_file, whole_file
 
 MAX_BYTES = 64
 
@@ -32,10 +32,12 @@ OFF = Maintenance(on=False)
 
 
 def look(path: Path, now_s: float) -> Maintenance:
-    """What the flag says at a Unix time. A flag that is there and cannot be understood says that it is."""
+    """What the flag says at a Unix time. A flag that is there and cannot be understood says that it is.
+
+    Raises OSError when it cannot be read.
+    """
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES).decode("ascii", "replace").strip()
+        text = plain_file.content(path, MAX_BYTES).decode("ascii", "replace").strip()
     except FileNotFoundError:
         return OFF
     try:

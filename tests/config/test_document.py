@@ -49,7 +49,7 @@ def test_a_pipe_is_refused_and_not_waited_for(written: Path) -> None:
 
 def test_a_directory(written: Path) -> None:
     written.mkdir()
-    assert refused(written) == "clusterwatt.yaml: expected a file, found a directory"
+    assert refused(written) == "clusterwatt.yaml: expected a plain file, found a directory"
 
 
 def test_a_file_below_a_file(written: Path) -> None:

@@ -360,7 +360,7 @@ def head(**values: object) -> str:
 GOOD = msgspec.json.encode(manifest()).decode()
 BROKEN: dict[str, tuple[Callable[[Path, bytes], object], str]] = {
     "not there": (lambda path, _: None, "cannot be read: No such file"),
-    "a folder": (lambda path, _: path.mkdir(), "cannot be read: Is a directory"),
+    "a folder": (lambda path, _: path.mkdir(), "found a directory"),
     "cut off": (lambda path, whole: path.write_bytes(whole[: len(whole) // 2]), "its end is missing"),
     "empty": (lambda path, _: path.write_bytes(b""), "no capture bundle"),
     "a text": (lambda path, _: path.write_bytes(b"not a zip"), "no capture bundle"),

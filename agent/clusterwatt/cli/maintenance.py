@@ -46,6 +46,7 @@ def _time(text: str) -> float:
 def _maintenance(arguments: argparse.Namespace) -> int:
     from clusterwatt import maintenance
     from clusterwatt.clock import SystemClock
+    from clusterwatt.plain_file import NotPlainError
 
     path = Path(settings.loaded(arguments).config.collectors.maintenance.file)
     now_s = SystemClock().wall_s()
@@ -58,8 +59,12 @@ def _maintenance(arguments: argparse.Namespace) -> int:
             maintenance.switch_off(path)
         state = maintenance.look(path, now_s)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "free some space there" if full else "run it as the agent's user or root"
+        if isinstance(error, NotPlainError):
+            remedy = "`clusterwatt maintenance off` removes it"
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "free some space there"
+        else:
+            remedy = "run it as the agent's user or root"
         raise EndError(
             f"clusterwatt: {path}: {error.strerror}: {remedy}, or name another file in "
             "collectors.maintenance.file",

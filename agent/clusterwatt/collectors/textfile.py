@@ -7,11 +7,11 @@ at all: one that breaks the format, a limit or our names is refused, and counted
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 
 import msgspec
 
+from clusterwatt import plain_file
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.clock import Clock
 from clusterwatt.collectors.exposition import Family, Refused, parse
@@ -100,22 +100,20 @@ class TextfileCollector:
         content = self._contents.get(name)
         if content is None or content.version != version:
             try:
-                content = Content(version, tuple(parse(self._read(name, status))))
-            except (Refused, OSError) as error:
+                content = Content(version, tuple(parse(self._read(name))))
+            except Refused as error:
                 content = Content(version, refused=str(error))
+            except OSError as error:
+                content = Content(version, refused=f"it cannot be read: {error.strerror}")
             self._contents[name] = content
         if content.refused:
             raise Refused(content.refused)
         return content.families
 
-    def _read(self, name: str, status: os.stat_result) -> bytes:
-        """The whole file. Raises Refused when it is too large or no plain file, OSError."""
+    def _read(self, name: str) -> bytes:
+        """The whole file. Raises Refused when it is too large, OSError."""
         limit = self._settings.max_file_bytes
-        if not stat.S_ISREG(status.st_mode):
-            raise Refused("it is not a plain file")
-        descriptor = os.open(f"{self._folder}/{name}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:
-            text = file.read(limit + 1)
+        text = plain_file.content(f"{self._folder}/{name}", limit + 1)
         if len(text) > limit:
             raise Refused(f"it is larger than {limit} bytes")
         return text

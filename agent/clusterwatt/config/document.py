@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import codecs
 import os
-import stat
 from pathlib import Path
 
 import msgspec
 import yaml
 
+from clusterwatt import plain_file
 from clusterwatt.config.problems import ConfigError, Problem, shown
 
 MAX_FILE_BYTES = 1 << 20
@@ -63,13 +63,9 @@ def read(path: Path, *, missing: str = "") -> str:
     """
     name = str(path)
     try:
-        kind = os.stat(path).st_mode
-        if stat.S_ISDIR(kind):
-            raise ConfigError([Problem(name, "", "expected a file, found a directory")])
-        if not stat.S_ISREG(kind):  # a pipe would be waited for, at a reload by the whole agent
-            raise ConfigError([Problem(name, "", "expected a plain file, found a pipe or device")])
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = plain_file.content(path, MAX_FILE_BYTES + 1)
+    except plain_file.NotPlainError as error:
+        raise ConfigError([Problem(name, "", f"{error.strerror}")]) from None
     except FileNotFoundError as error:
         text = f"cannot be read: {error.strerror}" + (f"; {missing}" if missing else "")
         raise ConfigError([Problem(name, "", text)]) from None

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from clusterwatt import whole_file
+from clusterwatt import plain_file, whole_file
 from clusterwatt.discovery.slurm import Node
 
 DOWN = frozenset({"down", "fail", "not_responding", "powered_down", "powering_down", "power_down"})
@@ -25,8 +25,9 @@ def render(nodes: Sequence[Node], port: int) -> str:
 
 def write(path: Path, text: str) -> bool:
     """Replace the file whole, where it is to change; whether it was. Raises OSError."""
+    new = text.encode()
     try:
-        if path.read_bytes() == text.encode():
+        if plain_file.content(path, len(new) + 1) == new:
             return False
     except FileNotFoundError:
         pass

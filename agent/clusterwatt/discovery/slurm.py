@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from clusterwatt import plain_file
 from clusterwatt.discovery import hostlist
 from clusterwatt.program import lines_of
 
@@ -80,8 +81,7 @@ def _printed(command: Sequence[str]) -> str:
 def read_file(path: Path) -> list[Node]:
     """The nodes that a saved answer tells. Raises DiscoveryError."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES)
+        content = plain_file.content(path, MAX_BYTES)
     except OSError as error:
         raise DiscoveryError(f"{path}: {error.strerror}") from None
     try:

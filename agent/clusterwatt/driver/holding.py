@@ -16,12 +16,13 @@ from pathlib import Path
 
 import msgspec
 
-from clusterwatt import whole_file
+from clusterwatt import plain_file, whole_file
 
 UPGRADE_STATE = "nvidia.com/gpu-driver-upgrade-state"
 MIG_STATE = "nvidia.com/mig.config.state"
 OPERANDS = "nvidia.com/gpu.deploy."
 PAUSED = "paused-"
+MAX_BYTES = 1 << 16  # of a flag or an answer
 # Earlier states (upgrade-required, cordon-required, wait-for-jobs-required) leave jobs on the GPUs, and can
 # last for days: their energy is still to be counted. Later ones (uncordon-required, upgrade-done,
 # upgrade-failed) have a driver again, or nobody who waits for us.
@@ -118,7 +119,7 @@ def answer(path: Path, said: Answer) -> None:
 def last_answer(path: Path) -> Answer | None:
     """The newest answer; None when no agent has ever seen the flag, or its answer cannot be read."""
     try:
-        return msgspec.json.decode(_answer_path(path).read_bytes(), type=Answer)
+        return msgspec.json.decode(plain_file.content(_answer_path(path), MAX_BYTES), type=Answer)
     except (OSError, ValueError):
         return None
 
@@ -140,7 +141,7 @@ def may_hold_driver(labels: Mapping[str, str]) -> str | None:
 
 def _read(path: Path, stamp: int) -> Release:
     try:
-        uuids = frozenset(path.read_text(errors="replace").split())
+        uuids = frozenset(plain_file.content(path, MAX_BYTES).decode("utf-8", "replace").split())
     except OSError:
         uuids = frozenset()
     return Release(everything=not uuids, uuids=uuids, stamp=stamp)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from clusterwatt import plain_file
+
 MAX_FILE_BYTES = 1 << 20
 
 
@@ -51,7 +53,7 @@ def is_own(host: str, names: frozenset[str]) -> bool:
 
 def _lines(path: Path) -> Iterator[list[str]]:
     """The words of each line, in lower case, without comments; none of a file that cannot be read."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(OSError), plain_file.opened(path) as file:
         for line in file.read(MAX_FILE_BYTES).decode("latin-1").lower().splitlines():
             if words := line.partition("#")[0].split():
                 yield words

@@ -7,8 +7,8 @@ import re
 import ssl
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 
+from clusterwatt import plain_file
 from clusterwatt.config.document import MAX_FILE_BYTES
 from clusterwatt.config.web import CLIENT_AUTH, CURVES, SUITES, TlsServer
 
@@ -93,6 +93,7 @@ def _load_pair(made: ssl.SSLContext, tls: TlsServer) -> None:
 
 def _load_authority(made: ssl.SSLContext, file: str) -> None:
     try:
+        plain_file.check(file)
         made.load_verify_locations(file)
     except ssl.SSLError:
         raise TlsFault("client_ca_file", f"{file}: no certificates in PEM form") from None
@@ -106,8 +107,7 @@ def _no_password() -> str:
 
 
 def _content(file: str) -> bytes:
-    with Path(file).open("rb") as opened:
-        return opened.read(MAX_FILE_BYTES)
+    return plain_file.content(file, MAX_FILE_BYTES)
 
 
 def _first_certificate(pem: bytes) -> bytes:

@@ -14,12 +14,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from clusterwatt import __version__
+from clusterwatt import __version__, plain_file
 from clusterwatt.clock import Clock
 from clusterwatt.http_deadline import answers_until
 
@@ -120,8 +119,7 @@ def fetch(
 def secret(path: str, setting: str) -> str:
     """The one line of a file that holds a key. Raises SilentError, which names the setting, not the line."""
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_SECRET_FILE_BYTES + 1)
+        content = plain_file.content(path, MAX_SECRET_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else "not a name of a file"
         raise SilentError(f"{setting} cannot be read: {said}") from None
@@ -136,6 +134,8 @@ def _opener(url: str, trust: Trust, answers: type[http.client.HTTPResponse]) -> 
     context = None
     if url.startswith("https:"):
         try:
+            for file in filter(None, (trust.ca_file, trust.cert_file, trust.key_file)):
+                plain_file.check(file)
             context = ssl.create_default_context(cafile=trust.ca_file or None)
             if trust.cert_file:
                 context.load_cert_chain(trust.cert_file, trust.key_file or None)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from clusterwatt import __version__, whole_file
+from clusterwatt import __version__, plain_file, whole_file
 from clusterwatt.flight.ring import RECORDED, moments
 from clusterwatt.readings.base import Reading
 
@@ -80,6 +80,7 @@ def keep_newest(directory: Path, count: int, max_bytes: int, now_s: float) -> No
 def is_flight(path: Path) -> bool:
     """Whether a file calls itself a flight bundle; False also for what cannot be read."""
     try:
+        plain_file.check(path)
         with zipfile.ZipFile(path) as bundle:
             said = msgspec.json.decode(_content(bundle, "manifest.json"))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, msgspec.DecodeError):
@@ -93,6 +94,7 @@ def read(path: Path) -> tuple[Manifest, list[Moment]]:
     Raises BundleError.
     """
     try:
+        plain_file.check(path)
         with zipfile.ZipFile(path) as bundle:
             manifest = msgspec.json.decode(_content(bundle, "manifest.json"), type=Manifest)
             if manifest.format != FORMAT or manifest.version > VERSION:

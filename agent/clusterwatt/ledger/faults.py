@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import stat
 from pathlib import Path
 
+from clusterwatt import plain_file
 from clusterwatt.ledger import migrations
 
 BUSY_S = 5.0  # how long to wait for another program's transaction
@@ -35,14 +35,11 @@ class UnusableError(Exception):
 
 def check_plain(path: Path) -> int:
     """The bytes of a file; refuses a pipe, for which SQLite would wait. Raises LedgerError, OSError."""
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):
-        found = "a directory" if stat.S_ISDIR(status.st_mode) else "a pipe or device"
-        raise LedgerError(
-            "unreachable",
-            f"{path}: expected a plain file, found {found}; set ledger.path (or --ledger) to the ledger's",
-        )
-    return status.st_size
+    try:
+        return plain_file.check(path).st_size
+    except plain_file.NotPlainError as error:
+        text = f"{path}: {error.strerror}; set ledger.path (or --ledger) to the ledger's"
+        raise LedgerError("unreachable", text) from None
 
 
 def check_kind(connection: sqlite3.Connection, *, to_read: bool = False) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from clusterwatt import whole_file
+from clusterwatt import plain_file, whole_file
 
 FORMAT = "clusterwatt capture"
 VERSION = 1
@@ -111,6 +111,7 @@ def _damaged(path: Path, error: Exception) -> BundleError:
 
 def _opened(path: Path) -> zipfile.ZipFile:
     try:
+        plain_file.check(path)
         return zipfile.ZipFile(path)
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from None

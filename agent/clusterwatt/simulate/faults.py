@@ -38,8 +38,11 @@ from typing import Any
 
 import msgspec
 
+from clusterwatt import plain_file
+
 log = logging.getLogger(__name__)
 
+MAX_BYTES = 1 << 20
 # How often a call that hangs looks whether its rule is gone from the file.
 _LOOK_S = 0.1
 
@@ -232,7 +235,9 @@ class Faults:
 
     def _load(self, path: Path, *, exists: bool) -> None:
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=_File) if exists else _File()
+            found = (
+                msgspec.json.decode(plain_file.content(path, MAX_BYTES), type=_File) if exists else _File()
+            )
             rules = [Rule(**msgspec.structs.asdict(rule)) for rule in found.rules]
         except (OSError, ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
             log.warning("faults file %s ignored: %s", path, error)

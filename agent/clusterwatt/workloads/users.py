@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from clusterwatt import plain_file
+
 MAX_BYTES = 4 << 20
 NAME, UID = 0, 2  # places in a line
 
@@ -29,7 +31,7 @@ class Users:
     def _read(self) -> None:
         """Read the file if it is not the one that was read before; without it nobody has a name."""
         try:
-            with open(self._path, "rb") as file:
+            with plain_file.opened(self._path) as file:
                 modified_ns = os.fstat(file.fileno()).st_mtime_ns
                 if modified_ns == self._modified_ns:
                     return

@@ -12,15 +12,14 @@ import http.client
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from clusterwatt import __version__
-from clusterwatt.config.model import Kubernetes as Settings
+from clusterwatt import __version__, plain_file
 from clusterwatt.clock import Clock
+from clusterwatt.config.model import Kubernetes as Settings
 from clusterwatt.http_deadline import answers_until
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -55,8 +54,8 @@ def address(settings: Settings, environ: Mapping[str, str], account: str = SERVI
     """The API of the settings, else of the cluster in which the agent runs; None when there is neither.
 
     `account`: the folder of the pod's service account.
-    url, token_file, ca_file = settings.api_url, settings.token_file, settings.ca_file
     """
+    url, token_file, ca_file = settings.api_url, settings.token_file, settings.ca_file
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     in_cluster = bool(host) and os.path.exists(f"{account}/token")
     if in_cluster:
@@ -109,6 +108,8 @@ class Api:
         until_s = self._clock.monotonic_s() + self._deadline_s
         host, port = parts.hostname or "", parts.port
         if parts.scheme == "https":
+            if self._address.ca_file:
+                plain_file.check(self._address.ca_file)
             trusted = ssl.create_default_context(cafile=self._address.ca_file or None)
             # Python 3.13 asks for extensions that RFC 5280 demands and many clusters' certificates lack.
             trusted.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -147,8 +148,7 @@ def _body(response: http.client.HTTPResponse, late: Callable[[], bool]) -> bytes
 
 
 def _token(path: str) -> str:
-    with Path(path).open("rb") as file:
-        token = file.read(MAX_TOKEN_BYTES).decode("latin-1").strip()
+    token = plain_file.content(path, MAX_TOKEN_BYTES).decode("latin-1").strip()
     if not token.isprintable():
         raise ApiError(f"{path} does not hold a token")
     return token
