@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from importlib import resources
 
 import msgspec
-import yaml
+
+from clusterwatt.tables import table
 
 # A vGPU has a slice of a board's time: `GRID T4-16Q`, `NVIDIA A40-48C`, `GRID A100-4-20C`.
 VGPU = re.compile(r"-\d+[ABCQ]$")
@@ -36,10 +36,7 @@ class Document(msgspec.Struct, frozen=True):
 @functools.cache
 def rows() -> tuple[Row, ...]:
     """The rows in the order in which they are to be tried, read once."""
-    text = resources.files("clusterwatt").joinpath("data/accelerators.yaml").read_text(encoding="utf-8")
-    # libyaml takes 20 ms for it, the loader in Python eight times as long; not every PyYAML has the former.
-    document = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
-    return msgspec.convert(document, Document).accelerators
+    return msgspec.convert(table("accelerators"), Document).accelerators
 
 
 @functools.lru_cache(maxsize=64)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
+
+from clusterwatt.tables import table
 
 
 class Code(NamedTuple):
@@ -56,9 +56,7 @@ class Catalogue(msgspec.Struct, frozen=True):
 @functools.cache
 def catalogue() -> Catalogue:
     """The catalogue, read once."""
-    text = resources.files("clusterwatt").joinpath("data/xid.yaml").read_text(encoding="utf-8")
-    # libyaml takes 35 ms for it, the loader in Python ten times as long; not every PyYAML has the former.
-    document = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    document = table("xid")
     policy = document["policy"]
     return Catalogue(
         xids=dict(_xids(document)),

@@ -13,7 +13,7 @@ from clusterwatt.collectors.gpu import METRICS
 from clusterwatt.driver.frames import DeviceFrame, read_message, write_message
 from clusterwatt.nvml.errors import DeviceTrouble, GenerationOver, Meaning, ruling
 from clusterwatt.readings.gpu import GpuInfo, GpuIntegrals, GpuMemory, GpuPowerLimit, GpuUse
-from clusterwatt.simulate.cards import CARDS
+from clusterwatt.simulate.cards import cards
 from clusterwatt.simulate.gpu import simulated_uuid
 from clusterwatt.simulate.work import Flat
 from tests.collectors.cards import (
@@ -40,7 +40,7 @@ FIELDS = "nvmlDeviceGetFieldValues"
 # --- what is there on which card -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("card", sorted(CARDS))
+@pytest.mark.parametrize("card", sorted(cards()))
 def test_each_card_has_what_it_offers_and_nothing_else(card: str) -> None:
     watch = Watch(Bench(card).open())
     watch.read()
@@ -410,7 +410,7 @@ def test_g12_without_the_second_version_the_first_one_is_read_and_the_reserve_is
 # --- cadence ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("card", sorted(CARDS))
+@pytest.mark.parametrize("card", sorted(cards()))
 def test_a_gpu_costs_twelve_driver_calls_a_second_at_most(card: str) -> None:
     bench = Bench(card).open()
     watch = Watch(bench)
@@ -510,7 +510,7 @@ def test_levels_by_label_are_those_of_the_contract() -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("card", sorted(CARDS))
+@pytest.mark.parametrize("card", sorted(cards()))
 def test_readings_cross_the_pipe_unchanged(card: str) -> None:
     groups, _ = Watch(Bench(card).open()).reader.read()
     frame = DeviceFrame("0", "GPU-1", "", 1.0, None, groups, ())

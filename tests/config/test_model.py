@@ -12,7 +12,7 @@ from clusterwatt.config import model, schema, values
 from clusterwatt.config.checks import contradictions
 from clusterwatt.config.load import load
 from clusterwatt.config.problems import ConfigError
-from clusterwatt.simulate.cards import CARDS
+from clusterwatt.simulate.cards import cards
 
 SETTINGS = {".".join(path): kind for path, kind in schema.paths(schema.root())}
 
@@ -58,7 +58,7 @@ def test_every_number_has_its_unit_in_its_name() -> None:
 def test_every_card_that_can_be_simulated_can_be_configured_and_no_other() -> None:
     kind = SETTINGS["simulate.profile"]
     assert isinstance(kind, inspect.LiteralType)
-    assert set(kind.values) == {"", *CARDS}
+    assert set(kind.values) == {"", *cards()}
 
 
 def test_the_defaults_do_not_contradict_each_other() -> None:

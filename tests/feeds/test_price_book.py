@@ -15,7 +15,7 @@ from clusterwatt.config.document import Origin
 from clusterwatt.config.problems import ConfigError
 from clusterwatt.feeds import price_book
 from clusterwatt.feeds.price_book import Book, Rate
-from clusterwatt.simulate.cards import CARDS
+from clusterwatt.simulate.cards import cards
 
 HEAD = "as_of: 2026-09-30\ncurrency: EUR\n"
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -235,7 +235,7 @@ def test_the_example_prices_every_simulated_card_and_says_that_it_is_one() -> No
     example = price_book.example()
     assert example.pages.source == "example"
     assert example.price_per_kwh(0.0) is not None
-    for card in CARDS.values():
+    for card in cards().values():
         assert example.gpu_rate(card.name, "node") is not None, card.name
 
 

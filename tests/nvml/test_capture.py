@@ -31,7 +31,7 @@ from clusterwatt.readings.base import Reading, by_type
 from clusterwatt.readings.gpu import GpuProcess
 from clusterwatt.readings.gpu_measured import DriverInfo, DriverUp
 from clusterwatt.readings.snapshot import Snapshot
-from clusterwatt.simulate.cards import CARDS
+from clusterwatt.simulate.cards import cards
 from clusterwatt.simulate.faults import Faults
 from clusterwatt.simulate.gpu import simulated_uuid
 from clusterwatt.simulate.nvml import SimulatedLibrary, uninstall
@@ -136,7 +136,7 @@ def identical(recorded: Iterable[Frame], again: Iterable[Frame]) -> None:
         ]
 
 
-@pytest.mark.parametrize("profile", CARDS)
+@pytest.mark.parametrize("profile", cards())
 def test_a_replay_reproduces_the_page_of_every_card(profile: str) -> None:
     recording = Recording(profile)
     frames, replay = replayed(recording.bundle())

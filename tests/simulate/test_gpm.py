@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from clusterwatt.simulate.cards import CARDS
+from clusterwatt.simulate.cards import cards
 from tests.simulate.conftest import Driver, code, field
 
 JOB, FREE = 0, 3
@@ -37,7 +37,7 @@ def between(made: Driver, handle: Any, seconds: float, ids: Sequence[int]) -> li
 
 def test_support(driver: Callable[..., Driver]) -> None:
     found = {}
-    for profile in CARDS:
+    for profile in cards():
         handle = driver(profile).handle()
         found[profile] = bool(pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
         sample = pynvml.nvmlGpmSampleAlloc()

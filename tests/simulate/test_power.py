@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from clusterwatt.simulate.cards import CARDS
+from clusterwatt.simulate.cards import cards
 from tests.simulate.conftest import Driver, code, field
 
 INSTANT, AVERAGE, ENERGY = 186, 185, 191
@@ -19,7 +19,7 @@ def energy_mj(handle: Any) -> int:
     return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
 
 
-@pytest.mark.parametrize("profile", CARDS)
+@pytest.mark.parametrize("profile", cards())
 def test_energy_is_the_integral_of_the_power(profile: str, driver: Callable[..., Driver]) -> None:
     made = driver(profile)
     handle = made.handle(JOB)
@@ -107,7 +107,7 @@ def test_only_the_gpus_of_the_job_work(driver: Callable[..., Driver]) -> None:
 
 
 def test_power_stays_below_the_limit(driver: Callable[..., Driver]) -> None:
-    for profile in CARDS:
+    for profile in cards():
         made = driver(profile, gpus=8)
         handles = [made.handle(i) for i in range(8)]
         for _ in range(100):
@@ -127,7 +127,7 @@ def test_temperature_follows_power_with_a_lag(driver: Callable[..., Driver]) -> 
     warm = pynvml.nvmlDeviceGetTemperatureV(handle, 0)
     made.clock.advance(15.0)
     cooler = pynvml.nvmlDeviceGetTemperatureV(handle, 0)
-    idle = CARDS["h100"].temperature_idle_c
+    idle = cards()["h100"].temperature_idle_c
     assert warm > cooler > idle, "it cools, but not at once"
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pynvml
 
-from clusterwatt.simulate.cards import CARDS
+from clusterwatt.simulate.cards import cards
 from clusterwatt.simulate.faults import Faults, Rule
 from clusterwatt.simulate.gpu import Gpu, MigDevice, simulated_serial, simulated_uuid
 from clusterwatt.simulate.library.alter import alter, alter_entries
@@ -68,7 +68,7 @@ _WITHOUT_INIT = frozenset({"nvmlInit_v2", "nvmlInitWithFlags", "nvmlErrorString"
 class SimulatedLibrary:
     """A driver with `gpus` cards of one model. Its attributes are the functions of NVML.
 
-    profile: a key of `CARDS`. wall_s: the clock; all values follow from it and the seed. driver_version
+    profile: a key of `cards()`. wall_s: the clock; all values follow from it and the seed. driver_version
     decides, like `hidden`, which functions exist. privileged: the caller is root. vgpu_licensed: not None in
     a guest with a vGPU, and then whether its licence is in force. minors, serials, names: one for each board,
     where they should not be the obvious ones. work: what runs where, by default a training node. loaded_s:
@@ -94,7 +94,7 @@ class SimulatedLibrary:
         work: Work | None = None,
         loaded_s: float = EPOCH_S,
     ) -> None:
-        card = CARDS[profile]
+        card = cards()[profile]
         self._wall_s = wall_s
         self.faults = faults or Faults()
         self.driver_version, self.cuda_version = driver_version, cuda_version
