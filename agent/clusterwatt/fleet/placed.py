@@ -13,7 +13,8 @@ import msgspec
 from clusterwatt.fleet.notation import nodes_of, seconds_of
 from clusterwatt.simulate import acts, plans
 from clusterwatt.simulate.acts import Act
-from clusterwatt.simulate.cluster import Kind, Lane, scheduler_of
+from clusterwatt.simulate.cluster import Lane, scheduler_of
+from clusterwatt.simulate.kinds import Kind
 
 DOES: Mapping[str, Act] = {
     "idle": acts.HELD,

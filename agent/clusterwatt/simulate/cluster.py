@@ -1,10 +1,7 @@
 """A simulated cluster: its lanes, the jobs on them, and what each GPU does, by seed and time alone.
 
-Sixteen nodes make a block, and each block has the same lanes with other jobs: a run over four nodes, one that
-hangs in a collective at its end, one with a straggler, a sweep of small jobs, work at night, a job set of two
-pods, services, notebooks, a run that starves for data, a free node. The first block also has a job each
-minute, so that something always begins and ends. The first half belongs to Slurm, the
-second to Kubernetes.
+Sixteen nodes make a block, and each block has the same lanes with other jobs (`simulate.kinds`). The first
+ten of its nodes belong to Slurm, the others to Kubernetes.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import msgspec
 
 from clusterwatt.simulate import plans
 from clusterwatt.simulate.acts import LATCHED, Act
-from clusterwatt.simulate.plans import Shift
+from clusterwatt.simulate.kinds import Kind, block, first_block
 from clusterwatt.simulate.timetable import WEEK_S, Timetable
 from clusterwatt.simulate.work import (
     EPOCH_S,
@@ -38,26 +35,6 @@ from clusterwatt.simulate.work import (
 
 BLOCK = 16  # nodes
 SLURM_NODES = 10  # of a block; the others are Kubernetes'
-
-
-class Kind(msgspec.Struct, frozen=True):
-    """What the jobs of a lane have in common. `memory`: share of a GPU's memory that each process has.
-
-    `tokens`: of a step, for each GPU; 0: the run logs nothing. `controller`: kind of the Kubernetes owner.
-    """
-
-    name: str
-    scheduler: str
-    kind: str
-    user: str
-    account: str
-    weeks: Callable[[random.Random], Iterator[Shift]]
-    memory: float = 0.85
-    tokens: float = 0.0
-    parameters: float = 0.0
-    array: bool = False
-    exempt: bool = False
-    controller: str = ""
 
 
 class JobRun(msgspec.Struct, frozen=True):
@@ -309,130 +286,10 @@ def uid(*parts: object) -> str:
     return str(uuid.UUID(bytes=hashlib.sha256(text.encode()).digest()[:16], version=4))
 
 
-# --- the lanes of a block ----------------------------------------------------------------------------
-
-
-def _long(
-    course: plans.Course, hours: tuple[float, float], gap: tuple[float, float]
-) -> Callable[..., Iterator[Shift]]:
-    return lambda chance: plans.one_after_another(course, chance, hours, gap)
-
-
-def _batch(name: str, user: str, account: str, weeks: Callable[..., Iterator[Shift]], **more: object) -> Kind:
-    return Kind(name, "slurm", "batch", user, account, weeks, **more)  # type: ignore[arg-type]  # fields of Kind
-
-
-def _pods(
-    name: str,
-    kind: str,
-    controller: str,
-    user: str,
-    account: str,
-    weeks: Callable[..., Iterator[Shift]],
-    **more: object,
-) -> Kind:
-    return Kind(name, "kubernetes", kind, user, account, weeks, controller=controller, **more)  # type: ignore[arg-type]  # as above
-
-
-PRETRAIN = _batch(
-    "pretrain-70b",
-    "ada",
-    "language",
-    _long(plans.pretraining, (20, 40), (0.1, 0.4)),
-    tokens=2_048.0,
-    parameters=7e10,
-    memory=0.9,
-)
-FINETUNE = _batch(
-    "finetune-13b",
-    "lin",
-    "language",
-    _long(plans.hanging, (5, 9), (0.3, 1)),
-    tokens=12_288.0,
-    parameters=1.3e10,
-)
-DIFFUSION = _batch(
-    "diffusion-xl",
-    "mira",
-    "vision",
-    _long(plans.straggling, (8, 14), (0.3, 1)),
-    tokens=65_536.0,
-    parameters=2.6e9,
-)
-SWEEP = _batch(
-    "sweep-lr", "kofi", "research", _long(plans.sweep, (0.4, 1.5), (0.02, 0.3)), array=True, memory=0.5
-)
-NIGHTLY = _batch(
-    "nightly-eval", "ci", "platform", lambda chance: plans.by_night(plans.sweep, chance), exempt=True
-)
-SMOKE = _batch(
-    "smoke-test",
-    "ci",
-    "platform",
-    _long(plans.smoke, (0.014, 0.022), (0.003, 0.006)),
-    memory=0.2,
-    exempt=True,
-)
-JOBSET = _pods(
-    "rl-agents",
-    "batch",
-    "JobSet",
-    "noor",
-    "research",
-    _long(plans.pretraining, (10, 20), (0.2, 1)),
-    tokens=16_384.0,
-    parameters=8e9,
-)
-STARVED = _pods(
-    "video-encode",
-    "batch",
-    "Job",
-    "tomo",
-    "vision",
-    _long(plans.starving, (6, 12), (0.2, 0.8)),
-    tokens=131_072.0,
-    parameters=4e8,
-    memory=0.6,
-)
-SERVICES = tuple(
-    _pods(
-        name,
-        "service",
-        "Deployment",
-        "",
-        "serving",
-        lambda chance: plans.all_week(plans.service, chance),
-        memory=0.7,
-    )
-    for name in ("chat", "search")
-)
-NOTEBOOKS = (
-    _pods(
-        "grace-notebook",
-        "interactive",
-        "Notebook",
-        "grace",
-        "research",
-        _long(plans.idle_notebook, (40, 60), (2, 10)),
-        memory=0.35,
-    ),
-    _pods(
-        "otto-notebook",
-        "interactive",
-        "Notebook",
-        "otto",
-        "vision",
-        _long(plans.notebook, (6, 11), (2, 12)),
-        memory=0.3,
-    ),
-)
-
-
 def _lanes(nodes: int, gpus: int, seed: int, taken: frozenset[tuple[int, int]]) -> Iterator[Lane]:
     number = 0
     for first in range(0, nodes, BLOCK):
-        short: list[Wanted] = [(SMOKE, [(9, (gpus - 1,))], 0)] if first == 0 and gpus > 1 else []
-        for kind, places, slow in [*_block(gpus), *short]:
+        for kind, places, slow in (*block(gpus), *(first_block(gpus) if first == 0 else ())):
             here = [
                 (first + node, tuple(board for board in boards if (first + node, board) not in taken))
                 for node, boards in places
@@ -441,24 +298,3 @@ def _lanes(nodes: int, gpus: int, seed: int, taken: frozenset[tuple[int, int]]) 
             if any(boards for _, boards in here):
                 yield Lane(kind, number, seed, here, slow)
             number += 1
-
-
-Wanted = tuple[Kind, list[tuple[int, tuple[int, ...]]], int]
-
-
-def _block(gpus: int) -> Iterator[Wanted]:
-    """Kind, boards by node of the block, and which board of the first node may hold up the others."""
-    whole = tuple(range(gpus))
-    half = gpus // 2
-    yield PRETRAIN, [(node, whole) for node in range(4)], 0
-    yield FINETUNE, [(4, whole), (5, whole)], 0
-    yield DIFFUSION, [(6, whole), (7, whole)], 3
-    for board in range(max(1, gpus - 1)):
-        yield SWEEP, [(8, (board,))], 0
-    yield NIGHTLY, [(9, whole[:half])], 0
-    yield JOBSET, [(10, whole), (11, whole)], 0
-    yield SERVICES[0], [(12, whole[:half])], 0
-    yield SERVICES[1], [(12, whole[half : gpus - 1]), (13, whole[max(half, 2) :])], 0
-    yield NOTEBOOKS[0], [(13, whole[:1])], 0
-    yield NOTEBOOKS[1], [(13, whole[1:2])], 0
-    yield STARVED, [(14, whole)], 0
