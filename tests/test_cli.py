@@ -24,13 +24,10 @@ from clusterwatt.flight import bundle
 
 
 class FakeApp(types.ModuleType):
-    """In place of the composition root: notes what it is started with."""
-
-    class StartError(Exception):
-        pass
+    """In place of what runs the agent: notes what it is started with."""
 
     def __init__(self) -> None:
-        super().__init__("clusterwatt.app")
+        super().__init__("clusterwatt.running")
         self.started: list[tuple[str, Config]] = []
         self.reload: Callable[[], Config] | None = None
         self.ends_with: BaseException | int = 0
@@ -52,8 +49,8 @@ class FakeApp(types.ModuleType):
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApp]:
     fake = FakeApp()
-    monkeypatch.setitem(sys.modules, "clusterwatt.app", fake)
-    monkeypatch.setattr(clusterwatt, "app", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "clusterwatt.running", fake)
+    monkeypatch.setattr(clusterwatt, "running", fake, raising=False)
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     signals = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -184,7 +181,7 @@ def test_what_keeps_an_agent_from_starting_is_told_with_the_setting_that_names_i
     def refuse(*_: object) -> int:
         raise ConfigError([Problem("/nonexistent", "", "cannot be read: No such file or directory")])
 
-    monkeypatch.setattr("clusterwatt.app.run", refuse)
+    monkeypatch.setattr("clusterwatt.running.run", refuse)
     assert cli.main(["run", "--set", "feeds.price.book=/nonexistent"]) == 2
     assert capsys.readouterr().err.startswith("--set: feeds.price.book: /nonexistent: cannot be read")
 

@@ -86,7 +86,7 @@ def test_the_loader_in_python_reads_the_same(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_agent_and_the_driver_host_start_without_it() -> None:
     code = (
-        "import clusterwatt.app, clusterwatt.driver.host, clusterwatt.xids as xids;"
+        "import clusterwatt.running, clusterwatt.driver.host, clusterwatt.xids as xids;"
         "print(xids.catalogue.cache_info().currsize)"
     )
     ended = subprocess.run(

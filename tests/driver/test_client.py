@@ -238,5 +238,5 @@ def test_instances_that_a_fresh_host_cannot_find_share_their_boards_reason(
 
 
 def test_the_agent_itself_does_not_load_the_binding() -> None:
-    loaded = "import sys, clusterwatt.app; sys.exit('pynvml' in sys.modules)"
+    loaded = "import sys, clusterwatt.running; sys.exit('pynvml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], check=False, timeout=DEADLINE_S).returncode == 0

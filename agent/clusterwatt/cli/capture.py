@@ -30,10 +30,10 @@ def add(commands: Commands) -> None:
 
 
 def _capture(arguments: argparse.Namespace) -> int:
-    from clusterwatt import app
+    from clusterwatt import running
 
     path = Path(arguments.file)
     return settings.start_agent(
         arguments,
-        lambda config: app.capture(config, path, arguments.seconds, pseudonyms=not arguments.plain),
+        lambda config: running.capture(config, path, arguments.seconds, pseudonyms=not arguments.plain),
     )

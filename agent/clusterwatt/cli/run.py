@@ -23,14 +23,14 @@ def add(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from clusterwatt import app
+    from clusterwatt import running
 
     return settings.start_agent(
-        arguments, lambda config: app.run(config, lambda: settings.load(arguments).config)
+        arguments, lambda config: running.run(config, lambda: settings.load(arguments).config)
     )
 
 
 def _once(arguments: argparse.Namespace) -> int:
-    from clusterwatt import app
+    from clusterwatt import running
 
-    return settings.start_agent(arguments, app.once)
+    return settings.start_agent(arguments, running.once)
