@@ -150,6 +150,76 @@ async def test_a_head_without_end_is_refused() -> None:
         assert answer.endswith(b"\r\n\r\nheader too large\n")
 
 
+MUCH = b"a" * 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        pytest.param(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: %b\r\n\r\n" % MUCH, 431, id="header"),
+        pytest.param(b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n" % MUCH, 431, id="path"),
+        pytest.param(b"GET /metrics HTTP/1.1\nHost: x\n\n" + MUCH, 400, id="line ends"),
+        pytest.param(b"GET /metrics SPDY/9\r\nHost: x\r\n\r\n" + MUCH, 400, id="no HTTP"),
+        pytest.param(
+            b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(MUCH) + MUCH,
+            405,
+            id="body",
+        ),
+    ],
+)
+def test_who_sends_more_than_is_read_can_read_the_answer(request_: bytes, status: int) -> None:
+    """A client of the plainest kind: it sends all that it has to say, and only then looks for an answer."""
+
+    def talk(address: tuple[str, int]) -> bytes:
+        with socket.create_connection(address, timeout=20) as client:
+            client.sendall(request_)
+            return b"".join(iter(lambda: client.recv(4096), b""))
+
+    async def test() -> None:
+        async with running() as site:
+            answer = await asyncio.to_thread(talk, (site.address.host, site.address.port))
+            assert answer.split(b" ", 2)[1] == b"%d" % status
+            assert answer.endswith(b"\n")
+
+    asyncio.run(test())
+
+
+@in_loop
+async def test_what_nobody_wants_is_read_to_a_limit_and_for_a_while_only() -> None:
+    for limits in (GateLimits(leaving_s=30.0, max_unwanted_bytes=100_000), GateLimits(leaving_s=0.2)):
+        gate = Gate(lambda _: SilentServer(), limits)
+        listening = await asyncio.get_running_loop().create_server(gate, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+        writer.write(b"x" * 20_000)
+        await reader.readuntil(b"header too large\n")
+
+        async def go_on(writer: asyncio.StreamWriter = writer) -> None:
+            while True:
+                writer.write(b"x" * 10_000)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(go_on(), 10.0)
+        assert not gate._open
+        listening.close()
+        await listening.wait_closed()
+
+
+@in_loop
+async def test_who_has_the_last_answer_takes_no_place_of_those_who_wait() -> None:
+    async with running() as site:
+        slow = [await site.connect() for _ in range(GateLimits().max_served)]
+        for reader, writer in slow:
+            writer.write(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+            await reader.readuntil(b"method not allowed\n")
+        reader, writer = await site.connect()
+        writer.write(REQUEST)
+        await asyncio.wait_for(reader.readuntil(b"ok\n"), 1.0)
+        for _, each in (*slow, (reader, writer)):
+            each.close()
+
+
 def test_requests_that_pile_up_behind_one_in_work_are_held_to_a_limit() -> None:
     """The limit of a head is that of the first; the others come while it is in work."""
 

@@ -95,8 +95,10 @@ class Exchanges(web.RequestHandler):
                 self._ahead_bytes = None
             if resp.keep_alive:
                 self._connection.answered()
-            elif not request.content.is_eof():  # nobody waits for a body that nobody wants
+            else:  # aiohttp would wait for a body that nobody wants, or close over what has not been read
+                self.transport = None
                 self.force_close()
+                self._connection.leave()
         return resp, broken
 
     def handle_error(

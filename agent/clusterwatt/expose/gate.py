@@ -46,7 +46,8 @@ class GateLimits(msgspec.Struct, frozen=True):
 
     `head_s`: from its connection, or from the first byte of a further request, to the end of a request head.
     `waiting_s`: from there until it is served, `exchange_s`: from then until it has received the whole
-    answer. `idle_s`: kept open without a request.
+    answer. `idle_s`: kept open without a request. `leaving_s`, `max_unwanted_bytes`: for how long and how
+    much is read, and thrown away, after the last answer.
     `max_served`: connections with a request in work or kept open after one; each has a task or two.
     """
 
@@ -54,7 +55,9 @@ class GateLimits(msgspec.Struct, frozen=True):
     waiting_s: float = 30.0
     exchange_s: float = 20.0
     idle_s: float = 75.0
+    leaving_s: float = 3.0
     max_head_bytes: int = 16_384
+    max_unwanted_bytes: int = 16 << 20
     max_connections: int = 512
     max_connections_per_client: int = 512
     max_served: int = 24
@@ -194,9 +197,17 @@ class Gate:
             self._of_client[client] -= 1
         else:
             del self._of_client[client]
+        self._give_up_place(connection)
+        self._silent.pop(connection, None)
+
+    def leaving(self, connection: Connection) -> None:
+        """A connection has its last answer; its place goes to one that waits."""
+        self._give_up_place(connection)
+        self._silent[connection] = None
+
+    def _give_up_place(self, connection: Connection) -> None:
         self._served.discard(connection)
         self._idle.pop(connection, None)
-        self._silent.pop(connection, None)
         self._waiting.pop(connection, None)
         if self._waiting and len(self._served) < self.limits.max_served:
             following = next(iter(self._waiting))
@@ -227,6 +238,8 @@ class Connection(asyncio.Protocol):
         self._server: Server | None = None
         self._serving = False
         self._waiting = False
+        self._leaving = False
+        self._unwanted_bytes = 0
         self.sends_no_more = False
         self._head = bytearray()
         self._deadline: asyncio.TimerHandle | None = None
@@ -246,6 +259,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Gather a head; what comes while a request is in work is its body and the server's affair."""
+        if self._leaving:
+            self._unwanted_bytes += len(data)
+            if self._unwanted_bytes > self.limits.max_unwanted_bytes:
+                self._transport.close()
+            return
         if self._server is not None and self._serving:
             self._server.data_received(data)
             return
@@ -269,7 +287,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Go on when the client sends no more but may still read the answer to its request."""
-        self.sends_no_more = self._waiting or self._serving
+        self.sends_no_more = not self._leaving and (self._waiting or self._serving)
         return self.sends_no_more
 
     def wait(self) -> None:
@@ -296,6 +314,23 @@ class Connection(asyncio.Protocol):
             self._cut_off_in(self.limits.idle_s)
             self._gate.answered(self)
 
+    def leave(self) -> None:
+        """The last answer has been written: end the connection when the client has ended its side, or soon.
+
+        With bytes of the client unread the kernel would end it by a reset, which takes away from the client
+        what it has not read of the answer (RFC 9112, 9.6).
+        """
+        if self.sends_no_more or self._transport.is_closing():
+            self._transport.close()
+            return
+        self._leaving = True
+        self._head.clear()
+        self._cut_off_in(self.limits.leaving_s, self._transport.close)  # what is on its way still goes out
+        self._gate.leaving(self)
+        self._transport.resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
     def abort(self) -> None:
         """End the connection at once."""
         self._transport.abort()
@@ -319,14 +354,14 @@ class Connection(asyncio.Protocol):
         self._gate.closed(self)
 
     def _refuse(self, status: int, text: str) -> None:
-        """Answer what no server has to see, and end."""
+        """Answer what no server has to see, and leave."""
         body = f"{text}\n".encode()
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         self._transport.write(head.encode() + body)
-        self._transport.close()
+        self.leave()
 
     def _waited_too_long(self) -> None:
         self._gate.refuse("busy")

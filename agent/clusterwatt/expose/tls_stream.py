@@ -183,6 +183,10 @@ class TlsTransport(asyncio.Transport):
         self._outgoing.read()
         self._raw.write(text)
 
+    def can_write_eof(self) -> bool:
+        """Never: TLS ends both ways at once."""
+        return False
+
     def abort(self) -> None:
         """End the connection at once."""
         self._raw.abort()
