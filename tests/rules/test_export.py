@@ -275,7 +275,7 @@ def test_the_scenarios_are_played_against_an_export(
 ) -> None:
     from clusterwatt.rules import scenarios
 
-    told = {"down for three minutes", "blind", "hardware heat, most of the time", "17 of 20 kW"}
+    told = {"down for four minutes", "blind", "hardware heat, most of the time", "17 of 20 kW"}
     some = [test for test in scenarios.scenarios() if test["name"] in told]
     monkeypatch.setattr(scenarios, "scenarios", lambda: some)
     text = """

@@ -104,7 +104,7 @@ SHARP = {
     "fabric": ("flap", "one bounce at boot", "outage of two minutes", "two symbol errors a second"),
     "storage": ("mount stops answering", "one slow answer"),
     "money-power": ("19 of 20 kW; parts are not added to the node meter", "17 of 20 kW"),
-    "monitor": ("exporter down; one in maintenance", "down for three minutes", "collector hangs"),
+    "monitor": ("exporter down; one in maintenance; the target of another job", "down for four minutes", "collector hangs"),
 }
 SHARPEST = [name for names in SHARP.values() for name in names]
 
