@@ -28,9 +28,12 @@ from clusterwatt.config.model import (
 )
 from clusterwatt.driver import pci
 from clusterwatt.readings.agent import CollectorDuration, ConfigReload, HostPids
+from clusterwatt.readings.base import Reading, by_type
+from clusterwatt.readings.gpu import GpuMode
 from clusterwatt.readings.host import CpuTime
 from clusterwatt.readings.node_exporter import NodeFamily
 from clusterwatt.readings.snapshot import Snapshot
+from clusterwatt.readings.work import SchedulerNode
 from tests.machines import ROOTS, put
 
 NO_GPU = Collectors(gpu=GpuCollector(enabled=False))
@@ -233,6 +236,31 @@ def test_a_gpu_that_is_on_the_bus_is_expected_unless_a_number_is_configured(
             assert agent._learnt._worker is not None
             agent._learnt._worker._thread.join(10)
     assert on_bus == []
+
+
+def test_the_schedulers_number_of_gpus_stands_behind_the_configured_one_and_before_the_bus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clusterwatt.app.pci.gpus", lambda _: pci.Bus(driven=7))
+    ledger = msgspec.structs.replace(Config().ledger, path=str(tmp_path / "ledger.db"))
+    config = Config(ledger=ledger, collectors=NO_GPU)
+    agent = Agent(config, SystemClock())
+
+    def expected(*said: Reading, configured: int = 0) -> int:
+        agent._known.take(Snapshot(0, 0.0, 0.0, by_type(said)))
+        return agent._gpus_expected(msgspec.structs.replace(config, node=Node(gpus_expected=configured)))
+
+    slurm = SchedulerNode("slurm", maintenance=False, gpus=8)
+    try:
+        assert expected() == 7
+        assert expected(slurm) == 8
+        assert expected(slurm, configured=4) == 4
+        assert expected(SchedulerNode("kubernetes", maintenance=False)) == 7
+        # What Slurm hands out there may be instances.
+        assert expected(slurm, GpuMode("0", "GPU-a", "mig", 1.0)) == 7
+        assert expected(slurm, GpuMode("0", "GPU-a", "mig", 0.0)) == 8
+    finally:
+        agent.stop()
 
 
 def test_gpus_that_were_given_to_another_driver_are_not_expected(

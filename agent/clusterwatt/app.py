@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -70,6 +71,9 @@ class Agent:
         self.config = config
         self._reloaded_well = True
         self._on_bus: int | None = None
+        self._answers = keeps_ledger
+        self._claimed = ""
+        self._claim: int | None = None
         self._dcgm: DcgmPage | None = None
         # What simulated hardware is like is of no use to the next agent.
         memory = None if self._own_folder is not None else Path(config.ledger.path).parent / "learnt.json"
@@ -78,6 +82,7 @@ class Agent:
         check_root(config.node.root)
         check_replay(config)
         price.check(config.feeds.price)
+        self._claim_flag(config)
         self.site = Site(
             renderer(config),
             History(),
@@ -124,6 +129,7 @@ class Agent:
         if config.training.api != self.config.training.api:
             log.warning("training.api: changes take effect when the agent is restarted")
         rendered, sources = renderer(config), self._sources_for(config)
+        self._claim_flag(config)
         # Nothing is refused from here on.
         configure_log(config.log.level, config.log.format)
         self.site.use(rendered, dcgm)
@@ -158,6 +164,8 @@ class Agent:
         self._books.stop(STOP_WITHIN_S)
         if self.driver is not None:
             self.driver.stop(STOP_WITHIN_S)
+        if self._claim is not None:
+            os.close(self._claim)
         if self._own_folder is not None:
             self._own_folder.cleanup()
 
@@ -199,6 +207,19 @@ class Agent:
         if self._own_folder is None:
             self._own_folder = tempfile.TemporaryDirectory(prefix="clusterwatt-")
         return apart(config, self._own_folder.name)
+
+    def _claim_flag(self, config: Config) -> None:
+        """Be the one agent that answers at the release flag. Raises StartError when another one does."""
+        named = config.driver.release_file if self._answers and config.collectors.gpu.enabled else ""
+        if named == self._claimed:
+            return
+        try:
+            claim = holding.claim(Path(named)) if named else None
+        except holding.ClaimedError as error:
+            raise StartError(str(error)) from None
+        if self._claim is not None:
+            os.close(self._claim)
+        self._claimed, self._claim = named, claim
 
     def _keeper(self, config: Config) -> Keeper:
         """The ledger. Raises StartError when another agent keeps the same."""
@@ -248,22 +269,27 @@ class Agent:
         if not wanted:
             return
         settings = host_settings(config)
+        self._gpus_on_bus(config)  # reads files, which a tick does not
         if self.driver is None:
             self.driver = DriverClient(
                 settings,
                 config.driver,
                 self._clock,
-                gpus_expected=self._gpus_expected(config),
+                gpus_expected=lambda: self._gpus_expected(self.config),
                 labels=lambda: self._known.node_labels,
+                answers=self._answers,
             )
         else:
-            self.driver.reconfigure(settings, config.driver, self._gpus_expected(config))
+            self.driver.reconfigure(settings, config.driver)
 
     def _gpus_expected(self, config: Config) -> int:
-        """How many GPUs should be there: as configured, else the most that sat on the bus, driven or not."""
-        asked = config.node.gpus_expected_from_bus and config.simulate.label == "false"
-        if config.node.gpus_expected or not asked:
-            return config.node.gpus_expected
+        """How many GPUs should be there: as configured, else as the scheduler says, else by the bus."""
+        return config.node.gpus_expected or self._known.gpus_by_scheduler or self._gpus_on_bus(config)
+
+    def _gpus_on_bus(self, config: Config) -> int:
+        """The most GPUs that sat on the bus, driven or not; 0 where that is not asked."""
+        if not config.node.gpus_expected_from_bus or config.simulate.label != "false":
+            return 0
         if self._on_bus is None:  # asked once: one that is removed afterwards is missing
             bus, known = pci.gpus(config.node.root), int(self._learnt.of("gpus").get("on_bus", 0.0))
             # What no driver has may still be given to another, so it is not kept for later agents.

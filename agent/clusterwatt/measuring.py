@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from clusterwatt.clock import Clock
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.learnt import Learnt
-from clusterwatt.meters import carried, nvlinks, peak, suspect
+from clusterwatt.meters import carried, maintenance, nvlinks, peak, suspect
 from clusterwatt.meters.activity import ActivityMeter
 from clusterwatt.meters.deviation import DeviationMeter
 from clusterwatt.meters.energy import GpuMeter
@@ -31,8 +31,9 @@ from clusterwatt.readings.gpu import (
     GpuUse,
 )
 from clusterwatt.readings.gpu_measured import GpuDown, GpuEnergy, HardwareEvent
-from clusterwatt.readings.host import BoardPower, EnergyZone
+from clusterwatt.readings.host import BoardPower, EnergyZone, NodeMaintenance
 from clusterwatt.readings.kernel_log import KernelLog, KernelSxid, KernelXid
+from clusterwatt.readings.work import SchedulerNode
 from clusterwatt.source import Account
 
 
@@ -81,8 +82,9 @@ class Meters:
     def measure_node(
         self, parts: ByType, read_s: Mapping[type[Reading], float], other_ratio: float
     ) -> list[Reading]:
-        """Energy of the node by component. `read_s`: when readings of a type were taken, monotonic.
+        """Energy of the node by component, and whether it is in maintenance.
 
+        `read_s`: when readings of a type were taken, monotonic.
         `other_ratio`: as in `NodeMeter.measure`.
         """
         measured = self._node.measure(
@@ -94,7 +96,8 @@ class Meters:
             gone={down.uuid for down in parts.get(GpuDown, ()) if down.reason == "lost"},
             other_ratio=other_ratio,
         )
-        return self._node_account.without_failures(measured)
+        in_maintenance = maintenance.of_node(parts.get(NodeMaintenance, ()), parts.get(SchedulerNode, ()))
+        return [*self._node_account.without_failures(measured), *in_maintenance]
 
     def measure_xids(self, parts: ByType, driver: DriverClient | None) -> list[Reading]:
         """Counts of XIDs and SXids, of the driver and the kernel log."""

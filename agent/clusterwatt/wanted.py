@@ -19,9 +19,9 @@ from clusterwatt.flight.replay import FlightCollector
 from clusterwatt.inventory import COLLECTORS, WORKLOADS
 from clusterwatt.learnt import Learnt
 from clusterwatt.node_pids import NodePids
-from clusterwatt.readings.gpu import GpuInfo, GpuProcess
+from clusterwatt.readings.gpu import GpuInfo, GpuMode, GpuProcess
 from clusterwatt.readings.snapshot import Snapshot
-from clusterwatt.readings.work import Job, JobPod, NodeLabels
+from clusterwatt.readings.work import Job, JobPod, NodeLabels, SchedulerNode
 from clusterwatt.simulate.jobs import SimulatedJobs
 from clusterwatt.sysfs import Files
 from clusterwatt.training.collector import TrainingCollector
@@ -29,6 +29,7 @@ from clusterwatt.training.reported import Mailbox
 from clusterwatt.training.writers import Process, hosts_of_work
 from clusterwatt.workloads.kubernetes.queue import KubernetesQueueCollector
 from clusterwatt.workloads.process import Listed, ProcessCollector, listed
+from clusterwatt.workloads.slurm_node import SlurmNodeCollector
 from clusterwatt.workloads.slurm_queue import SlurmQueueCollector
 from clusterwatt.workloads.writer import ProcessLookup
 
@@ -39,7 +40,8 @@ class Known:
     """What sources may ask of the newest snapshot, on their own threads: each reference is replaced whole.
 
     `driver_pid`: process id of the driver host, None while none runs. `mailbox`: what runs report. `learnt`:
-    what the hardware was like, to be added to.
+    what the hardware was like, to be added to. `gpus_by_scheduler`: how many it says the node should have; 0:
+    it does not say.
     """
 
     def __init__(self, driver_pid: Callable[[], int | None], learnt: Learnt) -> None:
@@ -50,6 +52,7 @@ class Known:
         self.on_gpus: Listed = {}
         self.hosts_of_work: Mapping[str, str] = {}
         self.node_labels: Mapping[str, str] = {}
+        self.gpus_by_scheduler = 0
         self.mailbox = Mailbox()
 
     def take(self, snapshot: Snapshot) -> None:
@@ -58,6 +61,10 @@ class Known:
         self.on_gpus = listed(snapshot.of(GpuProcess))
         self.hosts_of_work = hosts_of_work(snapshot.of(JobPod), snapshot.of(Job))
         self.node_labels = {name: value for told in snapshot.of(NodeLabels) for name, value in told.labels}
+        # Of GPUs in MIG mode a scheduler may count the instances.
+        cut = any(mode.mode == "mig" and mode.enabled for mode in snapshot.of(GpuMode))
+        stated = [node.gpus for node in snapshot.of(SchedulerNode) if node.gpus is not None]
+        self.gpus_by_scheduler = 0 if cut else max(stated, default=0)
 
 
 class Wanted(NamedTuple):
@@ -125,6 +132,9 @@ def _of_work(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
             return ProcessCollector(Files(config.node.root, clock), clock, lambda: known.on_gpus)
 
         yield Wanted("process", process, make)
+    slurm_node = config.workloads.slurm_node
+    if slurm_node.enabled:
+        yield Wanted("slurm_node", slurm_node, partial(SlurmNodeCollector, slurm_node))
     yield from _queues(config, clock)
 
 

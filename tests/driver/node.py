@@ -47,7 +47,7 @@ class Node:
             self.library.configure_mig(board, instances)
         self.settings = HostSettings(1.0, 30.0, deadline_s, 5.0, Simulate(profile="h100"))
         self.host = self.new_host()
-        self.client = DriverClient(self.settings, Driver(), self.clock, gpus_expected=gpus_expected)
+        self.client = DriverClient(self.settings, Driver(), self.clock, gpus_expected=lambda: gpus_expected)
         self.client.supervise = lambda: None  # type: ignore[method-assign]  # the host is in this process
         self.snapshot = Snapshot(0, 0.0, 0.0, {})
         self.pipeline = Pipeline([], self.client, self.clock, self._publish)

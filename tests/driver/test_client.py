@@ -45,7 +45,7 @@ def client_of() -> Iterator[MakeClient]:
             SETTINGS,
             driver,
             SystemClock(),
-            gpus_expected=8,
+            gpus_expected=lambda: 8,
             command=(sys.executable, str(FAKE_HOST), behaviour),
         )
         clients.append(client)
@@ -199,11 +199,11 @@ def test_other_settings_keep_gpus_and_supervision_and_block_nobody(client_of: Ma
     first = client.pid
     slower = msgspec.structs.replace(SETTINGS, every_seconds=0.1)
     began_s = time.monotonic()
-    client.reconfigure(slower, PATIENT, 4)
+    client.reconfigure(slower, PATIENT)
     assert time.monotonic() - began_s < 0.1
     assert [gpu.uuid for gpu in of(client, GpuUp) if isinstance(gpu, GpuUp)] == [UUID]
     supervise_until(client, lambda: client.pid not in (None, first))
-    supervise_until(client, lambda: DriverUp(1.0, 1.0, 4.0) in of(client, DriverUp))
+    supervise_until(client, lambda: up(client))
     assert client.restarts == 1
 
 
@@ -211,7 +211,7 @@ def test_the_same_settings_again_disturb_nothing(client_of: MakeClient) -> None:
     client = client_of("steady")
     supervise_until(client, lambda: up(client))
     first = client.pid
-    client.reconfigure(SETTINGS, PATIENT, 8)
+    client.reconfigure(SETTINGS, PATIENT)
     supervise_until(client, lambda: up(client))
     assert client.pid == first
 

@@ -11,12 +11,13 @@ import pytest
 
 from clusterwatt.clock import SystemClock
 from clusterwatt.config.model import Slurm as Settings
-from clusterwatt.config.model import SlurmQueue
+from clusterwatt.config.model import SlurmNode, SlurmQueue
 from clusterwatt.discovery import slurm as discovery
 from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.readings.work import Claim, Job, Scheduler, SchedulerPending
+from clusterwatt.readings.work import Claim, Job, Scheduler, SchedulerNode, SchedulerPending
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.slurm import SlurmCollector
+from clusterwatt.workloads.slurm_node import SlurmNodeCollector
 from clusterwatt.workloads.slurm_queue import SlurmQueueCollector
 from tests.e2e import slurm
 from tests.e2e.page import Page
@@ -26,6 +27,7 @@ from tests.e2e.slurm import Slurm
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 SEEN_S = 20.0
+MARKED_S = 90.0  # slurmctld looks at its reservations now and then
 SECRET = "EXAMPLE-NOT-REAL"
 
 
@@ -250,7 +252,7 @@ def commands(cluster: Slurm, tmp_path: Path) -> Path:
     folder.mkdir()
     given = [key for key in ("SLURM_CONF", "LD_LIBRARY_PATH") if key in cluster.environment]
     variables = " ".join(f"{key}='{cluster.environment[key]}'" for key in given)
-    for name in ("squeue", "scontrol"):
+    for name in ("squeue", "scontrol", "sinfo"):
         program = name if cluster.clients is None else cluster.clients / name
         (folder / name).write_text(f"#!/bin/sh\nexec env {variables} '{program}' \"$@\"\n")
         (folder / name).chmod(0o755)
@@ -317,3 +319,87 @@ def test_the_page_of_the_agent_that_asks_has_what_waits(
         until(lambda: told() == (WAITING.jobs, WAITING.gpus), SEEN_S, "what waits is on the page")
         cluster.cancel_all()
         until(lambda: told() == (0.0, 0.0), SEEN_S, "nothing waits any more")
+
+
+def in_state(cluster: Slurm, state: str, *more: str) -> None:
+    cluster.run("scontrol", "update", f"NodeName={slurm.NODE}", f"State={state}", "Reason=a test", *more)
+
+
+@pytest.fixture
+def in_use(cluster: Slurm) -> Iterator[Slurm]:
+    """The cluster, whose node works again afterwards."""
+    yield cluster
+    cluster.cancel_all()
+    state = ("sinfo", "--noheader", "--format=%T")
+    if cluster.run(*state).startswith(("drain", "down")):
+        in_state(cluster, "RESUME")
+    until(lambda: cluster.run(*state) == "idle", SEEN_S, "the node is idle")
+
+
+def test_a_drained_node_is_told_as_such_and_one_that_is_down_is_not(in_use: Slurm, commands: Path) -> None:
+    asking = SlurmNodeCollector(SlurmNode(commands=str(commands), node_name=slurm.NODE))
+
+    def told() -> bool:
+        (said,) = asking.collect()
+        assert isinstance(said, SchedulerNode)
+        assert said.gpus == BUSY + IDLE + FREE
+        return said.maintenance
+
+    assert told() is False
+    in_state(in_use, "DRAIN")
+    assert told() is True
+    in_state(in_use, "DOWN")
+    assert told() is True  # DOWN+DRAIN
+    in_state(in_use, "RESUME")
+    in_state(in_use, "DOWN")
+    assert told() is False
+    in_state(in_use, "RESUME")
+    job = in_use.submit("sleep 600", "--gres=gpu:1")
+    until(lambda: in_use.jobs().get(job) == "RUNNING", SEEN_S, "the job runs")
+    in_state(in_use, "DRAIN")
+    assert told() is True  # while it drains
+    in_use.cancel_all()
+    in_state(in_use, "RESUME")
+    window = ("starttime=now", "duration=60", "user=root", f"nodes={slurm.NODE}")
+    made = in_use.run("scontrol", "create", "reservation", "flags=maint,ignore_jobs", *window)
+    until(told, MARKED_S, "slurmctld marks the node as in maintenance")
+    in_use.run("scontrol", "delete", f"ReservationName={made.rpartition(' ')[2]}")
+    until(lambda: not told(), MARKED_S, "the mark is gone")
+
+
+def test_slurmctld_is_asked_for_one_node_alone(cluster: Slurm, commands: Path) -> None:
+    """Else each of a thousand agents would be sent a thousand nodes."""
+    asking = SlurmNodeCollector(SlurmNode(commands=str(commands), node_name=slurm.NODE))
+    cluster.run("sdiag", "--reset")
+    list(asking.collect())
+    asked = cluster.run("sdiag")
+    assert "REQUEST_NODE_INFO_SINGLE" in asked
+    assert "REQUEST_NODE_INFO " not in asked
+
+
+def test_a_drain_is_maintenance_on_the_page_and_slurms_gpus_are_expected(
+    in_use: Slurm, commands: Path, tmp_path: Path
+) -> None:
+    settings = (
+        "simulate.jobs=false",
+        "simulate.gpus=4",
+        f"ledger.path={tmp_path}/ledger.db",
+        f"collectors.maintenance.file={tmp_path}/maintenance",
+        "workloads.slurm_node.enabled=true",
+        "workloads.slurm_node.every_seconds=10",
+        f"workloads.slurm_node.node_name={slurm.NODE}",
+        f"workloads.slurm_node.commands={commands}",
+    )
+    arguments = [argument for setting in settings for argument in ("--set", setting)]
+    with agent(tmp_path, "--simulate", "h100", *arguments) as server:
+
+        def told(name: str) -> float | None:
+            return server.page().value(f"clusterwatt_{name}")
+
+        until(lambda: told("gpus_expected") == BUSY + IDLE + FREE, SEEN_S, "Slurm's number is expected")
+        until(lambda: told("gpus_visible") == 4.0, SEEN_S, "the driver's number is seen")
+        assert told("node_maintenance") == 0.0
+        in_state(in_use, "DRAIN")
+        until(lambda: told("node_maintenance") == 1.0, SEEN_S, "the drain is seen")
+        in_state(in_use, "RESUME")
+        until(lambda: told("node_maintenance") == 0.0, SEEN_S, "and its end")

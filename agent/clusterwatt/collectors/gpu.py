@@ -67,7 +67,7 @@ METRICS = (
     DRIVER_UP.gauge("gpus_visible", "GPUs that answer.", "gpus_visible"),
     DRIVER_UP.gauge(
         "gpus_expected",
-        "GPUs that should be there: configured, else on the PCI bus; 0: none known.",
+        "GPUs that should be there: configured, else by Slurm, else on the PCI bus; 0: none known.",
         "gpus_expected",
     ),
     *gpu_use.METRICS,

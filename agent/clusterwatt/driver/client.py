@@ -142,8 +142,9 @@ class HostProcess:
 class DriverClient:
     """Keeps a driver host running and tells what it said last.
 
-    `make_host`: starts a host; None: a child process of `command`. `labels`: those of the Kubernetes node, by
-    which the GPU operator asks for the driver.
+    `gpus_expected`: how many GPUs there should be; 0: nothing is stated. `make_host`: starts a host; None: a
+    child process of `command`. `labels`: those of the Kubernetes node, by which the GPU operator asks for the
+    driver. `answers`: to the operator who asks for it; False for a process that runs beside the agent.
     """
 
     name = "gpu"
@@ -154,10 +155,11 @@ class DriverClient:
         driver: Driver,
         clock: Clock,
         *,
-        gpus_expected: int = 0,
+        gpus_expected: Callable[[], int] = int,
         command: Sequence[str] = HOST_COMMAND,
         make_host: MakeHost | None = None,
         labels: Callable[[], Mapping[str, str]] = dict,
+        answers: bool = True,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -176,7 +178,7 @@ class DriverClient:
         self.gpm = GpmState(self._born_s, settings.every_seconds, settings.deadline_seconds)
         self._end_reason = ""
         self._arrived: collections.deque[Callable[[], None]] = collections.deque()
-        self._let_go = LetGo(driver, clock, labels)
+        self._let_go = LetGo(driver, clock, labels, answers=answers)
         self._calls = CallTotals()
         self._joiner = Joiner()
 
@@ -267,7 +269,7 @@ class DriverClient:
         boards = [device for device in devices.values() if not device.parent_uuid]
         visible = sum(1 for board in boards if not self._down_reason(board, now_s)) if up else 0
         all_found = up and frame is not None and len(boards) >= frame.gpus_visible
-        expected = float(self._gpus_expected)
+        expected = float(self._gpus_expected())
         own: list[Reading] = [DriverUp(up=float(up), gpus_visible=float(visible), gpus_expected=expected)]
         if frame is not None and up:
             own.append(
@@ -316,13 +318,13 @@ class DriverClient:
         """UUIDs of the GPUs whose XIDs the driver tells."""
         return () if self._frame is None else self._frame.xids_watched
 
-    def reconfigure(self, settings: HostSettings, driver: Driver, gpus_expected: int) -> None:
+    def reconfigure(self, settings: HostSettings, driver: Driver) -> None:
         """Go on under other settings. A host that must know of them is asked to leave, and the next has them.
 
         GPUs, totals and the count of replacements stay.
         """
-        self._gpus_expected = gpus_expected
         self._supervision.use(driver)
+        self._let_go.use(driver)
         self.gpm.use(settings.every_seconds, settings.deadline_seconds)
         before, self._settings = self._settings, settings
         if self._process is not None and before != settings:

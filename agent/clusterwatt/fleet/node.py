@@ -97,7 +97,11 @@ class FleetNode:
         config = _config(settings, profile, folder / f"{self.name}.db")
         host_settings = _host_settings(settings, config)
         self.driver = DriverClient(
-            host_settings, config.driver, clock, gpus_expected=settings.gpus, make_host=self._make_host
+            host_settings,
+            config.driver,
+            clock,
+            gpus_expected=lambda: settings.gpus,
+            make_host=self._make_host,
         )
         keeper = Keeper(config.ledger, clock, make_worker=AtOnce)
         self._books = Bookkeeping(config, clock, f"simulated-{number}-{machine.boot_s:.0f}", keeper)

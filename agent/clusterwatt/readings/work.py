@@ -92,6 +92,18 @@ class NodeLabels(Reading, frozen=True):
     labels: tuple[tuple[str, str], ...]
 
 
+class SchedulerNode(Reading, frozen=True):
+    """What a scheduler says of the node itself.
+
+    `maintenance`: it gives the node no more work, because somebody said so. `gpus`: how many the node should
+    have; None where the scheduler does not say.
+    """
+
+    scheduler: str
+    maintenance: bool
+    gpus: int | None = None
+
+
 class SlurmdPod(Reading, frozen=True):
     """A pod in which slurmd runs: it holds nothing itself, Slurm decides within it."""
 

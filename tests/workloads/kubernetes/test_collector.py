@@ -11,7 +11,16 @@ import pytest
 
 from clusterwatt.config.model import Kubernetes as Settings
 from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.readings.work import Claim, Job, JobHostUse, JobMember, JobPod, Scheduler
+from clusterwatt.readings.work import (
+    Claim,
+    Job,
+    JobHostUse,
+    JobMember,
+    JobPod,
+    NodeLabels,
+    Scheduler,
+    SchedulerNode,
+)
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.kubernetes.collector import KubernetesCollector
 from tests.clocks import FakeClock
@@ -447,18 +456,57 @@ def test_who_does_not_say_which_node_it_is_is_told(tmp_path: Path, kubelet: Kube
     assert ("api", "not_configured") not in failures(node.read())
 
 
+NODE = "/api/v1/nodes/node-a"
+
+
 def test_nvidias_labels_of_the_node_are_handed_on(node: Node, kubelet: Kubelet, api: ApiServer) -> None:
     hold(node, kubelet, "one")
-    assert node.collector.node_labels() is None
-    node.read()
-    assert node.collector.node_labels() == {"nvidia.com/gpu.present": "true"}
-    state = {"nvidia.com/gpu-driver-upgrade-state": "pod-deletion-required"}
-    api.objects["/api/v1/nodes/node-a"] = {"metadata": {"name": "node-a", "labels": state}}
-    node.later(30)
-    assert node.collector.node_labels() == state
+    assert of(NodeLabels, node.read()) == [NodeLabels((("nvidia.com/gpu.present", "true"),))]
+    state = ("nvidia.com/gpu-driver-upgrade-state", "pod-deletion-required")
+    api.objects[NODE] = {"metadata": {"name": "node-a", "labels": dict([state])}}
+    assert of(NodeLabels, node.later(30)) == [NodeLabels((state,))]
     api.status["/api/v1/nodes"] = 503
-    node.later(30)
-    assert node.collector.node_labels() == state
+    assert of(NodeLabels, node.later(30)) == [NodeLabels((state,))]
+
+
+def test_a_cordoned_node_is_in_maintenance_until_it_is_not(
+    node: Node, kubelet: Kubelet, api: ApiServer
+) -> None:
+    hold(node, kubelet, "one")
+    assert of(SchedulerNode, node.read()) == [SchedulerNode("kubernetes", maintenance=False)]
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    status = {"capacity": {"nvidia.com/gpu": "32"}}  # of a node whose eight GPUs are shared by four
+    api.objects[NODE] |= {"spec": {"unschedulable": True, "taints": [taint]}, "status": status}
+    assert of(SchedulerNode, node.later(30)) == [SchedulerNode("kubernetes", maintenance=True)]
+    api.status["/api/v1/nodes"] = 503
+    assert of(SchedulerNode, node.later(30)) == [
+        SchedulerNode("kubernetes", maintenance=True)
+    ]  # its last word
+    del api.status["/api/v1/nodes"]
+    api.objects[NODE]["spec"] = {}
+    assert of(SchedulerNode, node.later(30)) == [SchedulerNode("kubernetes", maintenance=False)]
+
+
+def test_a_site_whose_cordons_are_no_maintenance_says_so(
+    node: Node, kubelet: Kubelet, api: ApiServer
+) -> None:
+    settings = Settings(
+        socket=str(kubelet.path),
+        node_name="node-a",
+        api_url=api.url,
+        token_file=str(api.token_file),
+        ca_file=str(api.ca_file),
+        cordon_is_maintenance=False,
+    )
+    node.collector = node.make(settings)
+    api.objects[NODE]["spec"] = {"unschedulable": True}
+    hold(node, kubelet, "one")
+    assert of(SchedulerNode, node.read()) == [SchedulerNode("kubernetes", maintenance=False)]
+
+
+def test_a_node_that_the_api_does_not_tell_of_is_not_called_schedulable(bare: Node, kubelet: Kubelet) -> None:
+    hold(bare, kubelet, "one")
+    assert of(SchedulerNode, bare.read()) == []
 
 
 def test_nothing_of_a_pods_environment_is_kept(node: Node, kubelet: Kubelet, api: ApiServer) -> None:

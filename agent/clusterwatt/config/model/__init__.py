@@ -39,7 +39,14 @@ from clusterwatt.config.model.recorder import Recorder
 from clusterwatt.config.model.section import Collector, NotEmpty, Pattern, Section
 from clusterwatt.config.model.simulate import Simulate
 from clusterwatt.config.model.training import Quantity, Training, TrainingModel
-from clusterwatt.config.model.workloads import Kubernetes, KubernetesQueue, Slurm, SlurmQueue, Workloads
+from clusterwatt.config.model.workloads import (
+    Kubernetes,
+    KubernetesQueue,
+    Slurm,
+    SlurmNode,
+    SlurmQueue,
+    Workloads,
+)
 
 __all__ = [
     "SYSTEM_RELEASE_FILE",
@@ -78,6 +85,7 @@ __all__ = [
     "Section",
     "Simulate",
     "Slurm",
+    "SlurmNode",
     "SlurmQueue",
     "TextfileCollector",
     "Training",

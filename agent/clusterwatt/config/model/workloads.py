@@ -42,6 +42,7 @@ class Kubernetes(Collector, frozen=True):
     that name its user, account (else it is the namespace) and queue; the first that is there counts.
     `service_kinds`, `interactive_kinds`: kinds of controllers whose work is not batch; without a controller,
     pods with one of `interactive_labels` are interactive.
+    `cordon_is_maintenance`: a cordoned node counts as in maintenance, so that alert rules leave it out.
     """
 
     every_seconds: Tick = 2.0
@@ -78,6 +79,7 @@ class Kubernetes(Collector, frozen=True):
     )
     interactive_kinds: tuple[str, ...] = ("Notebook", "InteractiveWorkload")
     interactive_labels: tuple[str, ...] = ("hub.jupyter.org/username",)
+    cordon_is_maintenance: bool = True
 
 
 class Container(Collector, frozen=True):
@@ -108,6 +110,25 @@ class SlurmQueue(Collector, frozen=True):
     timeout_seconds: Annotated[float, Meta(gt=0, le=300)] = 20.0
 
 
+class SlurmNode(Collector, frozen=True):
+    """What Slurm says of this node: whether it is drained, and its number of GPUs (docs/SLURM.md).
+
+    For nodes where Slurm's commands work. Every agent asks, by `sinfo` for its own node: each pass is two
+    short questions to slurmctld.
+    `node_name`: what Slurm calls the node; empty: its host name up to the first dot.
+    `drain_is_maintenance`: a drained node counts as in maintenance, so that alert rules leave it out.
+    `commands`: the folder of sinfo; empty: where PATH has it.
+    `timeout_seconds`: a command that takes longer is ended.
+    """
+
+    enabled: bool = False
+    every_seconds: Annotated[float, Meta(ge=10, le=3_600)] = 60.0
+    node_name: str = ""
+    drain_is_maintenance: bool = True
+    commands: str = ""
+    timeout_seconds: Annotated[float, Meta(gt=0, le=300)] = 20.0
+
+
 class KubernetesQueue(Collector, frozen=True):
     """Pods that ask for GPUs and have no node yet, from the API (docs/KUBERNETES.md).
 
@@ -134,5 +155,6 @@ class Workloads(Section, frozen=True):
     kubernetes: Kubernetes = Kubernetes()
     container: Container = Container()
     process: Process = Process()
+    slurm_node: SlurmNode = SlurmNode()
     slurm_queue: SlurmQueue = SlurmQueue()
     kubernetes_queue: KubernetesQueue = KubernetesQueue()

@@ -1,4 +1,4 @@
-"""What the API says of this node: its pods with their controllers, the slices of the DRA driver, its labels.
+"""What the API says of this node: its pods with their controllers, slices of the DRA driver, the node itself.
 
 What was said last stands while the API cannot be asked.
 """
@@ -14,9 +14,9 @@ from clusterwatt.config.model import Kubernetes as Settings
 from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure
 from clusterwatt.workloads.kubernetes import identity, pods, slices
-from clusterwatt.workloads.kubernetes.api import METADATA_ONLY, Api, ApiError
+from clusterwatt.workloads.kubernetes.api import Api, ApiError
 from clusterwatt.workloads.kubernetes.devices import Slices
-from clusterwatt.workloads.kubernetes.objects import Object, PodList
+from clusterwatt.workloads.kubernetes.objects import Node, PodList
 from clusterwatt.workloads.kubernetes.owners import FORBIDDEN, NOT_FOUND, Chain, Owners
 from clusterwatt.workloads.kubernetes.pods import Pod, PodName
 
@@ -32,12 +32,16 @@ RIGHTS = {
 
 
 class Cluster:
-    """Asks the API when it is time, and keeps what it said. Belongs to one thread, but for `node_labels`."""
+    """Asks the API when it is time, and keeps what it said. Belongs to one thread.
+
+    `node_labels`, `cordoned`: None until the API has told of the node.
+    """
 
     def __init__(self, api: Api, node: str, settings: Settings, clock: Clock) -> None:
         self.pods: dict[PodName, Pod] = {}
         self.slices: Slices = {}
         self.node_labels: Mapping[str, str] | None = None
+        self.cordoned: bool | None = None
         self._api = api
         self._node = node
         self._every_s = settings.api_seconds
@@ -76,7 +80,7 @@ class Cluster:
         asked = set()
         if self._due(now_s, missing):
             self._asked_s, self._changed = now_s, False
-            questions = {"pods": lambda: self._take_pods(alive), "node": self._take_labels}
+            questions = {"pods": lambda: self._take_pods(alive), "node": self._take_node}
             if claims:
                 questions["resourceslices"] = self._take_slices
             else:
@@ -143,10 +147,10 @@ class Cluster:
         uids = {pod.uid for pod in self.pods.values()}
         self._chains = {uid: chain for uid, chain in self._chains.items() if uid in uids}
 
-    def _take_labels(self) -> None:
+    def _take_node(self) -> None:
         path = f"/api/v1/nodes/{self._node}"
         try:
-            node = self._api.get(path, Object, {"resourceVersion": "0"}, accept=METADATA_ONLY)
+            node = self._api.get(path, Node, {"resourceVersion": "0"})
         except ApiError as error:
             if error.status == NOT_FOUND:
                 raise ApiError(
@@ -155,3 +159,4 @@ class Cluster:
             raise
         labels = node.metadata.labels or {}
         self.node_labels = {name: value for name, value in labels.items() if name.startswith(NODE_LABELS)}
+        self.cordoned = node.spec.unschedulable

@@ -15,7 +15,15 @@ from clusterwatt.clock import Clock
 from clusterwatt.config.model import Kubernetes as Settings
 from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.readings.work import Claim, JobHostUse, JobMember, JobPod, NodeLabels, Scheduler
+from clusterwatt.readings.work import (
+    Claim,
+    JobHostUse,
+    JobMember,
+    JobPod,
+    NodeLabels,
+    Scheduler,
+    SchedulerNode,
+)
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.cgroups import Cgroups, WorkCgroup
 from clusterwatt.workloads.kubernetes import hami, identity
@@ -67,10 +75,6 @@ class KubernetesCollector:
         self._waiting: set[str] = set()
         self._waiting_since_s: dict[str, float] = {}
 
-    def node_labels(self) -> Mapping[str, str] | None:
-        """NVIDIA's labels of the node, as last read; None when they are not known."""
-        return self._cluster.node_labels if self._cluster is not None else None
-
     def collect(self) -> Iterator[Reading]:
         """Jobs of pods that hold GPUs, with their pods, devices and use of the host."""
         if self._kubelet.socket() is None and self._kubelet.pods is None:
@@ -85,11 +89,19 @@ class KubernetesCollector:
             yield problem
         assigned = [pod for pod in self._kubelet.pods or () if any(self._devices(pod))]
         yield from self._ask_cluster(assigned, changed=changed)
-        labels = self.node_labels()
-        if labels is not None:
-            yield NodeLabels(labels=tuple(sorted(labels.items())))
+        yield from self._node()
         if self._kubelet.pods is not None:
             yield from self._say(assigned, cgroups)
+
+    def _node(self) -> Iterator[Reading]:
+        """What the API said of the node, once it has."""
+        cluster = self._cluster
+        if cluster is None or cluster.node_labels is None or cluster.cordoned is None:
+            return
+        yield NodeLabels(labels=tuple(sorted(cluster.node_labels.items())))
+        # status.capacity is no number to expect: it counts replicas and MIG instances, and falls with a card.
+        cordoned = self._settings.cordon_is_maintenance and cluster.cordoned
+        yield SchedulerNode(scheduler="kubernetes", maintenance=cordoned)
 
     def _say(self, assigned: list[AssignedPod], cgroups: Mapping[str, WorkCgroup]) -> Iterator[Reading]:
         """Who holds what, by the last answers."""

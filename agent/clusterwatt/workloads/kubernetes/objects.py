@@ -36,6 +36,21 @@ class Object(msgspec.Struct, frozen=True):
     metadata: Meta = Meta()
 
 
+class NodeSpec(msgspec.Struct, frozen=True):
+    """What people want of a node. `unschedulable`: it is cordoned.
+
+    The taint `node.kubernetes.io/unschedulable` is made of it by the node controller and says no more.
+    """
+
+    unschedulable: bool = False
+
+
+class Node(Object, frozen=True):
+    """A node."""
+
+    spec: NodeSpec = NodeSpec()
+
+
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What the kubelet says of a pod; `phase`: Pending, Running, Succeeded, Failed, Unknown."""
 
