@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.storage import (
@@ -22,7 +23,7 @@ from clusterwatt.readings.storage import (
     NfsOperation,
 )
 from clusterwatt.simulate.troubles import Troubles
-from clusterwatt.simulate.work import Flat, Signal
+from clusterwatt.simulate.work import EPOCH_S, Flat, Signal
 
 TB = 1e12
 FLAT_ZERO: Signal = Flat(0.0)
@@ -30,14 +31,32 @@ SYSTEM_BYTES_PER_S = 250_000.0
 IO_BYTES = 128 * 1024.0
 DISKS = ("nvme0n1", "nvme1n1", "nvme2n1", "nvme3n1", "nvme4n1")
 DISK_BYTES_PER_S = 6e9
-# Mount point: kind, size, share in use, files.
-FILESYSTEMS = {
-    "/": ("ext4", 0.94 * TB, 0.31, 6.1e7),
-    "/boot": ("ext4", 0.001 * TB, 0.22, 6.5e4),
-    "/dev/shm": ("tmpfs", 1.1 * TB, 0.01, 2.6e8),  # noqa: S108 - a name on the page, no file
-    "/scratch": ("xfs", 15.3 * TB, 0.47, 1.5e9),
-}
+CLEANED_EVERY_S = 28 * 86_400.0
 NFS_MOUNT, LUSTRE_MOUNT = "/checkpoints", "/data"
+
+
+class Space(NamedTuple):
+    """A file system. `used`: share in use; what is `added` until the next clean-up comes to it by and by."""
+
+    fstype: str
+    size_bytes: float
+    used: float
+    files: float
+    added: float = 0.0
+
+    def used_at(self, time_s: float) -> float:
+        """The share in use at a Unix time, the same on all nodes."""
+        return self.used + self.added * ((time_s - EPOCH_S) % CLEANED_EVERY_S) / CLEANED_EVERY_S
+
+
+FILESYSTEMS = {
+    "/": Space("ext4", 0.94 * TB, 0.31, 6.1e7),
+    "/boot": Space("ext4", 0.001 * TB, 0.22, 6.5e4),
+    "/dev/shm": Space("tmpfs", 1.1 * TB, 0.01, 2.6e8),  # noqa: S108 - a name on the page, no file
+    "/scratch": Space("xfs", 15.3 * TB, 0.47, 1.5e9),
+    NFS_MOUNT: Space("nfs4", 600.0 * TB, 0.52, 4e8, added=0.16),
+    LUSTRE_MOUNT: Space("lustre", 4_000.0 * TB, 0.61, 3e9, added=0.07),
+}
 
 
 class Storage:
@@ -89,33 +108,33 @@ class Storage:
             )
 
     def filesystems(self, time_s: float) -> Iterator[Reading]:
-        """Local file systems, and the probes of all."""
-        for mountpoint, (fstype, size, share, files) in FILESYSTEMS.items():
-            used = share + self._filled("disk_fills", mountpoint, share, time_s)
-            entries = 0.1 + self._filled("files_fill", mountpoint, 0.1, time_s)
-            free = size * (1.0 - used)
-            yield Filesystem(
-                mountpoint=mountpoint,
-                fstype=fstype,
-                size_bytes=size,
-                available_bytes=float(math.floor(max(0.0, free - 0.01 * size))),
-                free_bytes=float(math.floor(free)),
-                files=files,
-                files_free=float(math.floor(files * (1.0 - entries))),
-                readonly=float(self._troubles.now("read_only", time_s, mountpoint) is not None),
-            )
-        for mountpoint, fstype in (
-            *((mountpoint, kind[0]) for mountpoint, kind in FILESYSTEMS.items()),
-            (NFS_MOUNT, "nfs4"),
-            (LUSTRE_MOUNT, "lustre"),
-        ):
+        """Space and probe of each; of one that does not answer the probe alone."""
+        for mountpoint, space in FILESYSTEMS.items():
             hung = self._hung(mountpoint, time_s)
+            if hung is None:
+                yield self._space(mountpoint, space, time_s)
             yield FilesystemProbe(
                 mountpoint=mountpoint,
-                fstype=fstype,
+                fstype=space.fstype,
                 last_probe_timestamp_seconds=time_s if hung is None else hung,
                 probe_duration_seconds=0.0004 if hung is None else time_s - hung,
             )
+
+    def _space(self, mountpoint: str, space: Space, time_s: float) -> Filesystem:
+        before, size = space.used_at(time_s), space.size_bytes
+        used = before + self._filled("disk_fills", mountpoint, before, time_s)
+        entries = 0.1 + self._filled("files_fill", mountpoint, 0.1, time_s)
+        free = size * (1.0 - used)
+        return Filesystem(
+            mountpoint=mountpoint,
+            fstype=space.fstype,
+            size_bytes=size,
+            available_bytes=float(math.floor(max(0.0, free - 0.01 * size))),
+            free_bytes=float(math.floor(free)),
+            files=space.files,
+            files_free=float(math.floor(space.files * (1.0 - entries))),
+            readonly=float(self._troubles.now("read_only", time_s, mountpoint) is not None),
+        )
 
     def _hung(self, mountpoint: str, time_s: float) -> float | None:
         """Since when a mount does not answer; only shared ones hang unless one is named."""
