@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
 
 COLLECTORS = (
-    Entry("ethernet", ethernet.METRICS, ethernet.EthernetCollector),
+    Entry("ethernet", ethernet.METRICS, ethernet.EthernetCollector, learns=True),
     Entry("ethtool", ethtool.METRICS, lambda files, *_: ethtool.EthtoolCollector(files)),
     Entry("rdma", rdma.METRICS, rdma.RdmaCollector, learns=True),
     Entry("imex", imex.METRICS, lambda _, settings, __: imex.ImexCollector(settings)),

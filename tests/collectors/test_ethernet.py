@@ -11,6 +11,7 @@ import pytest
 from clusterwatt.catalog import Level, Metric, faults
 from clusterwatt.collectors.ethernet import METRICS, EthernetCollector
 from clusterwatt.config.model import EthernetCollector as Settings
+from clusterwatt.learnt import Learnt
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.network import Bond, Network, NetworkInfo
 from clusterwatt.sysfs import LISTING_SECONDS, Files
@@ -33,7 +34,13 @@ class Machine:
         self.root = root
         self.clock = FakeClock()
         self.files = Files(root, self.clock)
-        self.collector = EthernetCollector(self.files, settings, self.clock)
+        self.learnt = Learnt(None, self.clock)
+        self.settings = settings
+        self.restart()
+
+    def restart(self) -> None:
+        """Another agent, which knows what the last one has learnt."""
+        self.collector = EthernetCollector(self.files, self.settings, self.clock, self.learnt)
 
     def counted(self, *rows: str, path: str = "/proc/1/net/dev") -> None:
         put(self.root, path, HEAD + "".join(rows))
@@ -310,6 +317,46 @@ def test_a_bond_without_link_monitoring_does_not_call_a_dead_link_up(tmp_path: P
         machine.interface(name, hardware=True, operstate=state, carrier=int(state == "up"))
         put(tmp_path, f"/sys/class/net/{name}/bonding_slave/mii_status", "up\n")
     assert bonds(machine.collect()) == {"bond0": (1.0, 2.0)}
+
+
+def test_a_link_that_fell_off_the_bus_is_still_configured(tmp_path: Path) -> None:
+    """The kernel forgets the member with the card; what is short shows as members that are not up."""
+    machine = Machine(tmp_path)
+    names = ["eth0", "eth1"]
+
+    def enslaved(*present: str) -> dict[str, tuple[float, float]]:
+        machine.counted(row("bond0", 1), *(row(name, 1) for name in present))
+        put(tmp_path, "/sys/class/net/bond0/bonding/slaves", " ".join(present) + "\n")
+        return bonds(machine.collect())
+
+    machine.interface("bond0")
+    for name in names:
+        machine.interface(name, hardware=True)
+        put(tmp_path, f"/sys/class/net/{name}/bonding_slave/mii_status", "up\n")
+    assert enslaved("eth0") == {"bond0": (1.0, 1.0)}  # while it is put together
+    assert enslaved(*names) == {"bond0": (2.0, 2.0)}
+    machine.clock.advance(3_600.0)
+    assert enslaved(*names) == {"bond0": (2.0, 2.0)}
+    assert enslaved("eth0") == {"bond0": (1.0, 2.0)}
+    machine.clock.advance(86_400.0)
+    machine.restart()
+    assert enslaved("eth0") == {"bond0": (1.0, 2.0)}
+    assert enslaved() == {"bond0": (0.0, 2.0)}
+    assert enslaved(*names) == {"bond0": (2.0, 2.0)}
+
+
+def test_a_link_that_was_a_member_for_moments_is_not_expected(tmp_path: Path) -> None:
+    """As when one cable takes the place of another."""
+    machine = Machine(tmp_path)
+    machine.interface("bond0")
+    machine.counted(row("bond0", 1))
+    seen = []
+    for links in ("eth0 eth1", "eth0 eth1 eth2", "eth1 eth2"):
+        put(tmp_path, "/sys/class/net/bond0/bonding/slaves", links + "\n")
+        for _ in range(3):
+            seen.append(bonds(machine.collect())["bond0"][1])
+            machine.clock.advance(1_000.0)
+    assert seen == [2.0] * 3 + [3.0] * 3 + [2.0] * 3
 
 
 # --- Zeros and resets ----------------------------------------------------------------------------------

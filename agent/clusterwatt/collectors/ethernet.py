@@ -27,6 +27,7 @@ from clusterwatt.collectors import bond
 from clusterwatt.collectors.interfaces import CLASS, has_hardware, is_interface, kind_by_name, kind_of
 from clusterwatt.config.model import EthernetCollector as Settings
 from clusterwatt.failures import failure
+from clusterwatt.learnt import Learnt
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.network import Network, NetworkInfo
 from clusterwatt.sysfs import LISTING_SECONDS, Files
@@ -120,7 +121,7 @@ class EthernetCollector:
 
     name = "ethernet"
 
-    def __init__(self, files: Files, settings: Settings, clock: Clock) -> None:
+    def __init__(self, files: Files, settings: Settings, clock: Clock, learnt: Learnt | None = None) -> None:
         self._files = files
         self._clock = clock
         self._included = re.compile(settings.include) if settings.include else None
@@ -128,6 +129,7 @@ class EthernetCollector:
         self._sources: _Sources | None = None
         self._interfaces: dict[str, _Interface | None] = {}  # None: left out
         self._described_s = clock.monotonic_s()
+        self._bonds = bond.Bonds(files, clock, learnt or Learnt(None, clock))
 
     def collect(self) -> Iterator[Reading]:
         """Two readings for each interface, one for each bond; none for what goes away during the pass."""
@@ -229,7 +231,7 @@ class EthernetCollector:
         )
         yield NetworkInfo(device=interface.name, kind=interface.kind, master=interface.master)
         if interface.kind == "bond" and interface.base:
-            state_of_bond = bond.read_bond(self._files, interface.name)
+            state_of_bond = self._bonds.read(interface.name)
             if state_of_bond is not None:
                 yield state_of_bond
 

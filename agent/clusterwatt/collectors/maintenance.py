@@ -18,8 +18,8 @@ NODE = Table(NodeMaintenance)
 METRICS = (
     NODE.gauge(
         "node_maintenance",
-        "1: people work on the node (clusterwatt maintenance on), or its scheduler has it drained or cordoned, "
-        "so alert rules leave it out; 0: not. Slurm is asked where workloads.slurm_node is on.",
+        "1: people work on the node (clusterwatt maintenance on), or its scheduler has it drained or "
+        "cordoned, so alert rules leave it out; 0: not. Slurm is asked where workloads.slurm_node is on.",
         "maintenance",
         CORE,
     ),

@@ -42,7 +42,7 @@ class NetworkPause(Reading, frozen=True):
 
 
 class Bond(Reading, frozen=True):
-    """Links of a bond that are configured, and that are up."""
+    """Links that a bond should have, and that are up."""
 
     device: str
     members: float
