@@ -9,6 +9,7 @@ from dashboards import fields
 from dashboards.board import Json, Panel, Query
 from dashboards.colours import BLUE, DASHED_FROM, GREY, NUMBERS, SERIES, SKY, Steps
 from dashboards.links import panel_links, says
+from dashboards.promql import worst
 
 
 def stats(
@@ -115,6 +116,37 @@ def lines(
     }
     targets = fields.targets(queries, instant=False, every=every)
     return Panel("timeseries", title, about, *size, targets, body, time_from=time_from)
+
+
+def worst_of(
+    title: str,
+    about: str,
+    size: tuple[int, int],
+    by: str,
+    expression: str,
+    unit: str,
+    *,
+    colour: str = SKY,
+    most: int = 8,
+    lowest: bool = False,
+    legend: str = "",
+    absent: str = "",
+    limits: Steps = (),
+    high: float | None = None,
+    to: str = "",
+) -> Panel:
+    """Courses of the few that are highest, or lowest, at the end of the range; `by`: labels that tell them apart."""
+    legend = legend or " ".join(f"{{{{{each}}}}}" for each in by.split(", "))
+    few = worst(most, by, expression, lowest=lowest)
+    query = Query(few, legend, unit, many=True, colour=colour, absent=absent)
+    return lines(title, about, size, query, limits=limits, high=high, to=to)
+
+
+def daily(
+    title: str, about: str, size: tuple[int, int], query: Query, *, colours: Mapping[str, str]
+) -> Panel:
+    """A stacked bar for each day, of a query that looks a day back."""
+    return lines(title, about, size, query, stacked=True, bars=True, every="1d", colours=colours)
 
 
 def cells(

@@ -8,6 +8,7 @@ from dashboards import fields
 from dashboards.board import Json, Panel, Query
 from dashboards.colours import AMBER, BLUE, GREY, NOTHING, ORANGE, SEVERITIES, SKY
 from dashboards.links import linked
+from dashboards.promql import with_short_job
 
 # Grafana 12.2 asks for the second where older versions ask for the first.
 HIDDEN = [
@@ -21,6 +22,11 @@ CELLS = {BLUE: NOTHING, ORANGE: AMBER, SKY: NOTHING}
 
 # Who a job is: the short id for people, the whole one for links.
 OF_JOB = {"name": "Name", "short": "Job", "job_id": "job_id", "user": "User", "account": "Account"}
+
+
+def who(jobs: str) -> Query:
+    """The labels of `OF_JOB` for a table. `jobs`: series of clusterwatt_job_info."""
+    return Query(f"max by (job_id, short, name, user, account) ({with_short_job(jobs)})")
 
 
 def table(

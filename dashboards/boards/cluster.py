@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dashboards import events
 from dashboards.board import Board, Query
-from dashboards.colours import ACTIVITY, ORANGE, SKY, STATES, bad_from, good_above, good_below
+from dashboards.colours import ACTIVITY, ORANGE, STATES, bad_from, good_above, good_below
 from dashboards.fields import FULL, NONE, NOT_ASKED
 from dashboards.links import TO_SHORT_JOB, label, link
-from dashboards.panels import cells, lines, stats
-from dashboards.promql import with_short_job, worst
-from dashboards.tables import OF_JOB, table
+from dashboards.panels import cells, lines, stats, worst_of
+from dashboards.tables import OF_JOB, table, who
 from dashboards.units import BYTES_S, COUNT, HOURS, MONEY, RATIO, SECONDS, WATT
 from dashboards.variables import HAS
 
@@ -99,7 +98,7 @@ jobs = table(
     "One row a job, on however many nodes. Activity, and power as a share of the limit, are means of five minutes; steps per second come "
     "from its training reports. Idle: GPUs held and not used, mean of the last hour.",
     (17, 8),
-    Query(f"max by (job_id, short, name, user, account) ({with_short_job(JOBS)})"),
+    who(JOBS),
     Query("max by (job_id) (job:clusterwatt_gpus:sum)", "GPUs", COUNT),
     Query("max by (job_id) (job:clusterwatt_age:seconds)", "Age", SECONDS, decimals=0),
     Query("max by (job_id) (job:clusterwatt_activity:ratio_rate5m)", "Activity", RATIO, ACTIVITY, decimals=0),
@@ -177,7 +176,7 @@ wasted = table(
         MONEY,
         absent="no price",
     ),
-    Query(f"max by (job_id, short, name, user, account) ({with_short_job(RAN)})"),
+    who(RAN),
     keys={**OF_JOB, "currency": "Currency"},
     links={"Name": TO_SHORT_JOB},
     sort="Idle",
@@ -202,7 +201,7 @@ best = table(
         HOURS,
         decimals=1,
     ),
-    Query(f"max by (job_id, short, name, user, account) ({with_short_job(RAN)})"),
+    who(RAN),
     keys=OF_JOB,
     links={"Name": TO_SHORT_JOB},
     sort="Activity",
@@ -236,32 +235,29 @@ ASKED = (
     f"`workloads.kubernetes_queue.enabled`, on one node that can ask the scheduler. {FULL}"
 )
 BY_QUEUE = "sum by (scheduler, partition)"
-waiting_gpus = lines(
+waiting_gpus = worst_of(
     "GPUs that waiting jobs ask for (profile full)",
     f"By partition or queue, the ten longest. More than are free, for hours: the cluster is full. {ASKED}",
     (12, 7),
-    Query(
-        worst(10, "scheduler, partition", f"{BY_QUEUE} (clusterwatt_scheduler_pending_gpus)"),
-        "{{partition}} ({{scheduler}})",
-        COUNT,
-        many=True,
-        colour=SKY,
-        absent=NOT_ASKED,
-    ),
+    "scheduler, partition",
+    f"{BY_QUEUE} (clusterwatt_scheduler_pending_gpus)",
+    COUNT,
+    most=10,
+    legend="{{partition}} ({{scheduler}})",
+    absent=NOT_ASKED,
 )
-waiting_jobs = lines(
+waiting_jobs = worst_of(
     "Jobs that wait (profile full)",
     "By partition or queue, the ten longest. Each task of an array is a job; pods of one controller are one. "
     f"{ASKED}",
     (12, 7),
-    Query(
-        worst(10, "scheduler, partition", f"{BY_QUEUE} (clusterwatt_scheduler_pending_jobs)"),
-        "{{partition}} ({{scheduler}})",
-        COUNT,
-        many=True,
-        colour=ORANGE,
-        absent=NOT_ASKED,
-    ),
+    "scheduler, partition",
+    f"{BY_QUEUE} (clusterwatt_scheduler_pending_jobs)",
+    COUNT,
+    colour=ORANGE,
+    most=10,
+    legend="{{partition}} ({{scheduler}})",
+    absent=NOT_ASKED,
 )
 BOARD = Board(
     "cluster",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dashboards.board import Board, Query
 from dashboards.colours import GREEN, GREY, ORANGE, SKY, STATES, good_below
 from dashboards.links import TO_SHORT_JOB
-from dashboards.panels import bars, lines, stats
-from dashboards.promql import with_short_job, worst
-from dashboards.tables import OF_JOB, table
+from dashboards.panels import bars, daily, lines, stats, worst_of
+from dashboards.tables import OF_JOB, table, who
 from dashboards.units import COUNT, GRAMS, KWH, MONEY, RATIO, SECONDS, WATT
 from dashboards.variables import HAS
 
@@ -63,6 +62,15 @@ by_state = lines(
     stacked=True,
     colours={f"^{state}$": colour for state, colour in STATES.items()},
 )
+
+
+def _burn(window: str) -> Query:
+    rate = f'account:clusterwatt_budget_burn:ratio_rate{window.replace(" ", "")}{{account=~"$account"}}'
+    return Query(
+        f"max by (account, currency) ({rate})", window, COUNT, good_below(1.2, 4), decimals=1, absent="-"
+    )
+
+
 budgets = table(
     "Accounts and budgets",
     "Spent this month on all nodes, the budget, and how many times too fast it goes (1: exactly the budget at the "
@@ -80,30 +88,7 @@ budgets = table(
         MONEY,
         absent="no budget",
     ),
-    Query(
-        'max by (account, currency) (account:clusterwatt_budget_burn:ratio_rate1h{account=~"$account"})',
-        "1 h",
-        COUNT,
-        good_below(1.2, 4),
-        decimals=1,
-        absent="-",
-    ),
-    Query(
-        'max by (account, currency) (account:clusterwatt_budget_burn:ratio_rate6h{account=~"$account"})',
-        "6 h",
-        COUNT,
-        good_below(1.2, 4),
-        decimals=1,
-        absent="-",
-    ),
-    Query(
-        'max by (account, currency) (account:clusterwatt_budget_burn:ratio_rate1d{account=~"$account"})',
-        "1 d",
-        COUNT,
-        good_below(1.2, 4),
-        decimals=1,
-        absent="-",
-    ),
+    *(_burn(window) for window in ("1 h", "6 h", "1 d")),
     keys={"account": "Account", "currency": "Currency"},
     sort="Spent",
 )
@@ -137,7 +122,7 @@ top = table(
         COUNT,
         decimals=2,
     ),
-    Query(f"max by (job_id, short, name, user, account) ({with_short_job(RAN)})"),
+    who(RAN),
     keys={**OF_JOB, "currency": "Currency"},
     links={"Name": TO_SHORT_JOB},
     sort="Energy",
@@ -155,7 +140,7 @@ nothing = stats(
     Query(STATE_ENERGY.format("free"), "free", KWH, decimals=2, colour=GREY),
     Query(STATE_COST.format("free"), "free, {{currency}}", MONEY, colour=GREY, absent="no price book"),
 )
-by_day = lines(
+by_day = daily(
     "For nothing: energy of idle and of free GPUs, by day",
     "Energy of GPUs that were held and did nothing, and of GPUs that nobody held, in the day before each bar.",
     (12, 7),
@@ -164,12 +149,9 @@ by_day = lines(
         "{{state}}",
         KWH,
     ),
-    stacked=True,
-    bars=True,
-    every="1d",
     colours={"^idle$": ORANGE, "^free$": GREY},
 )
-by_day_money = lines(
+by_day_money = daily(
     "For nothing: money of idle and of free GPUs, by day",
     "The same at the price book's prices.",
     (12, 7),
@@ -178,9 +160,6 @@ by_day_money = lines(
         "{{state}}, {{currency}}",
         MONEY,
     ),
-    stacked=True,
-    bars=True,
-    every="1d",
     colours={"^idle": ORANGE, "^free": GREY},
 )
 intensity = lines(
@@ -216,34 +195,24 @@ rates = stats(
     ),
     Query("max(clusterwatt_power_usage_effectiveness)", "PUE", COUNT, decimals=2),
 )
-tokens = lines(
+tokens = worst_of(
     "Tokens per joule, by run",
     "Tokens of a run over the energy of its job. Higher is better; compare runs of the same model.",
     (12, 7),
-    Query(
-        worst(8, "run", "max by (run) (run:clusterwatt_tokens_per_joule:ratio)"),
-        "{{run}}",
-        COUNT,
-        many=True,
-        colour=GREEN,
-    ),
+    "run",
+    "max by (run) (run:clusterwatt_tokens_per_joule:ratio)",
+    COUNT,
+    colour=GREEN,
 )
-flops = lines(
+flops = worst_of(
     "FLOP per joule, by run",
     "Tokens per joule times the model's FLOP per token.",
     (12, 7),
-    Query(
-        worst(
-            8,
-            "run",
-            "max by (run) (run:clusterwatt_tokens_per_joule:ratio * on (job_id, run) "
-            "max by (job_id, run) (clusterwatt_training_flops_per_token))",
-        ),
-        "{{run}}",
-        "short",
-        many=True,
-        colour=GREEN,
-    ),
+    "run",
+    "max by (run) (run:clusterwatt_tokens_per_joule:ratio * on (job_id, run) "
+    "max by (job_id, run) (clusterwatt_training_flops_per_token))",
+    "short",
+    colour=GREEN,
 )
 feeds = bars(
     "Feeds: load of their capacity",

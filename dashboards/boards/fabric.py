@@ -7,7 +7,7 @@ from dashboards.board import Board, Query
 from dashboards.colours import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, YELLOW, bad_from, good_below
 from dashboards.fields import FULL, NONE, NOT_ASKED
 from dashboards.links import TO_GPU, TO_NODE, label, link
-from dashboards.panels import cells, lines, stats
+from dashboards.panels import cells, lines, stats, worst_of
 from dashboards.promql import worst
 from dashboards.tables import table
 from dashboards.units import BITS_S, BYTES_S, COUNT, PER_S, RATIO
@@ -115,22 +115,15 @@ congestion = lines(
     Query(f"sum by (kind) (rate(clusterwatt_rdma_congestion_total{{{NODES}}}[$r]))", "{{kind}}", PER_S),
     colours={"transmit_wait": ORANGE, "ecn_marked": SKY, "cnp_sent": GREEN, "cnp_handled": VERMILION},
 )
-balance = lines(
+balance = worst_of(
     "Balance of rails, the five worst nodes",
     "The weakest expected port of a node over its median port, while there is traffic. Below 0.7: look at it.",
     (12, 7),
-    Query(
-        worst(
-            5,
-            "instance",
-            f"min by (instance) {BALANCED} / (quantile by (instance) (0.5, {BALANCED}) > 1e6)",
-            lowest=True,
-        ),
-        "{{instance}}",
-        RATIO,
-        many=True,
-        colour=SKY,
-    ),
+    "instance",
+    f"min by (instance) {BALANCED} / (quantile by (instance) (0.5, {BALANCED}) > 1e6)",
+    RATIO,
+    most=5,
+    lowest=True,
     high=1,
     limits=((BLUE, None), (ORANGE, 0.7)),
     to=link("node", instance=label("instance")),
@@ -150,21 +143,15 @@ errors = lines(
     colours=ERRORS,
     high=1,
 )
-pause = lines(
+pause = worst_of(
     "Pause, the five worst (profile full)",
     f"Share of time that a port was told to wait (PFC). {FULL}",
     (8, 7),
-    Query(
-        worst(
-            5,
-            "instance, device",
-            f"sum by (instance, device) (rate(clusterwatt_network_pause_seconds_total{{{NODES}}}[$r]))",
-        ),
-        "{{instance}} {{device}}",
-        RATIO,
-        many=True,
-        colour=ORANGE,
-    ),
+    "instance, device",
+    f"sum by (instance, device) (rate(clusterwatt_network_pause_seconds_total{{{NODES}}}[$r]))",
+    RATIO,
+    colour=ORANGE,
+    most=5,
     high=0.1,
 )
 lost = lines(
@@ -195,37 +182,24 @@ lost = lines(
     ),
     high=0.01,
 )
-carrier = lines(
+carrier = worst_of(
     "Ethernet: changes of carrier in an hour, the worst",
     "How often a link came or went. Normal: none.",
     (8, 7),
-    Query(
-        worst(
-            8, "instance, device", f"increase(clusterwatt_network_carrier_changes_total{{{NODES}}}[1h]) > 0.5"
-        ),
-        "{{instance}} {{device}}",
-        COUNT,
-        many=True,
-        colour=ORANGE,
-        absent=NONE,
-    ),
+    "instance, device",
+    f"increase(clusterwatt_network_carrier_changes_total{{{NODES}}}[1h]) > 0.5",
+    COUNT,
+    colour=ORANGE,
+    absent=NONE,
     high=1,
 )
-nvlink = lines(
+nvlink = worst_of(
     "NVLink by node, the busiest",
     "Bytes per second that the node's GPUs send each other.",
     (12, 7),
-    Query(
-        worst(
-            8,
-            "instance",
-            f"sum by (instance) (rate(clusterwatt_gpu_nvlink_transmit_bytes_total{{{NODES}}}[$r]))",
-        ),
-        "{{instance}}",
-        BYTES_S,
-        many=True,
-        colour=SKY,
-    ),
+    "instance",
+    f"sum by (instance) (rate(clusterwatt_gpu_nvlink_transmit_bytes_total{{{NODES}}}[$r]))",
+    BYTES_S,
     to=link("node", instance=label("instance")),
 )
 short = table(

@@ -18,8 +18,7 @@ from dashboards.colours import (
 )
 from dashboards.fields import NONE
 from dashboards.links import TO_GPU, TO_JOB, TO_NODE
-from dashboards.panels import bars, lines, stats
-from dashboards.promql import worst
+from dashboards.panels import bars, daily, lines, stats, worst_of
 from dashboards.tables import table
 from dashboards.units import BYTES, COUNT, HOURS, RATIO, SECONDS
 from dashboards.variables import HAS
@@ -27,6 +26,12 @@ from dashboards.variables import HAS
 GPU = "max by (instance, gpu, uuid)"
 NODE = "max by (instance)"
 AGENTS = 'up{job="clusterwatt"}'
+
+
+def _bad(expression: str, column: str, word: str = "") -> Query:
+    """A column in which whatever stands there is amiss. `word`: in place of a 1."""
+    return Query(expression, column, COUNT, bad_from(), texts={"1": word} if word else {})
+
 
 alerts = table(
     "Firing alerts",
@@ -50,48 +55,20 @@ hand = table(
     "maintenance, with a clock that is not disciplined, a degraded disk array or a bond with links down.",
     (13, 8),
     Query('max by (instance, gpu, uuid, action) (clusterwatt_gpu_recovery_action{action!="none"} == 1)'),
-    Query(f"{GPU} (1 - clusterwatt_gpu_up) > 0", "Lost", COUNT, bad_from(), texts={"1": "yes"}),
-    Query(
-        f"{GPU} (clusterwatt_gpu_utilization_suspect) == 1",
-        "Lies",
-        COUNT,
-        bad_from(),
-        absent="",
-        texts={"1": "yes"},
-    ),
-    Query(
-        f"{NODE} ((clusterwatt_gpus_expected > 0) - clusterwatt_gpus_visible) > 0",
-        "GPUs short",
-        COUNT,
-        bad_from(),
-        absent="-",
-    ),
-    Query(
-        f"{NODE} (clusterwatt_node_maintenance) == 1", "Maintenance", COUNT, texts={"1": "yes"}, absent="-"
-    ),
-    Query(
-        f"{NODE} (1 - clusterwatt_clock_synchronized) > 0",
-        "Clock",
-        COUNT,
-        bad_from(),
-        texts={"1": "not set"},
-        absent="-",
-    ),
-    Query(f"{NODE} (clusterwatt_md_degraded) > 0", "Disks missing", COUNT, bad_from(), absent="-"),
-    Query(
-        f"{NODE} (clusterwatt_bond_members - clusterwatt_bond_members_up) > 0",
-        "Links down",
-        COUNT,
-        bad_from(),
-        absent="-",
-    ),
+    _bad(f"{GPU} (1 - clusterwatt_gpu_up) > 0", "Lost", "yes"),
+    _bad(f"{GPU} (clusterwatt_gpu_utilization_suspect) == 1", "Lies", "yes"),
+    _bad(f"{NODE} ((clusterwatt_gpus_expected > 0) - clusterwatt_gpus_visible) > 0", "GPUs short"),
+    Query(f"{NODE} (clusterwatt_node_maintenance) == 1", "Maintenance", COUNT, texts={"1": "yes"}),
+    _bad(f"{NODE} (1 - clusterwatt_clock_synchronized) > 0", "Clock", "not set"),
+    _bad(f"{NODE} (clusterwatt_md_degraded) > 0", "Disks missing"),
+    _bad(f"{NODE} (clusterwatt_bond_members - clusterwatt_bond_members_up) > 0", "Links down"),
     keys={"instance": "Node", "gpu": "GPU", "uuid": "uuid", "action": "Action"},
     links={"Node": TO_NODE, "GPU": TO_GPU},
     sort="Node",
     rising=True,
     absent="-",
 )
-xid_days = lines(
+xid_days = daily(
     "XIDs by class and day",
     "How many in the day before each bar. Application: the program's own fault; the others are of driver, "
     "hardware, memory or link.",
@@ -104,9 +81,6 @@ xid_days = lines(
         "{{xid_class}}",
         COUNT,
     ),
-    stacked=True,
-    bars=True,
-    every="1d",
     colours={
         "application": GREY,
         "driver": SKY,
@@ -185,42 +159,19 @@ wear = table(
     "GPUs with failed or pending remaps, with banks that have few spare rows, marked by the vendor, or with the "
     "most remapped rows.",
     (8, 8),
-    Query(
-        f"{GPU} (clusterwatt_gpu_row_remap_failed) == 1",
-        "Failed",
-        COUNT,
-        bad_from(),
-        texts={"1": "yes"},
-        absent="-",
-    ),
-    Query(
-        f"{GPU} (clusterwatt_gpu_row_remap_pending) == 1",
-        "Pending",
-        COUNT,
-        bad_from(),
-        texts={"1": "yes"},
-        absent="-",
-    ),
+    _bad(f"{GPU} (clusterwatt_gpu_row_remap_failed) == 1", "Failed", "yes"),
+    _bad(f"{GPU} (clusterwatt_gpu_row_remap_pending) == 1", "Pending", "yes"),
     Query(
         'sum by (instance, gpu, uuid) (clusterwatt_gpu_row_remap_banks{spare=~"none|low"}) > 0',
         "Banks with few spares",
         COUNT,
         good_below(1, 4),
-        absent="-",
     ),
-    Query(
-        f"{GPU} (clusterwatt_gpu_sram_threshold_exceeded) == 1",
-        "SRAM",
-        COUNT,
-        bad_from(),
-        texts={"1": "replace"},
-        absent="-",
-    ),
+    _bad(f"{GPU} (clusterwatt_gpu_sram_threshold_exceeded) == 1", "SRAM", "replace"),
     Query(
         "topk(15, sum by (instance, gpu, uuid) (clusterwatt_gpu_remapped_rows_total)) > 0",
         "Rows remapped",
         COUNT,
-        absent="-",
     ),
     keys={"instance": "Node", "gpu": "GPU", "uuid": "uuid"},
     links={"Node": TO_NODE, "GPU": TO_GPU},
@@ -267,14 +218,11 @@ versions = bars(
     (8, 6),
     Query("topk(8, count by (version) (clusterwatt_build_info))", "{{version}}", COUNT),
 )
-hours = lines(
+hours = daily(
     "GPU hours by state and day",
     "In the day before each bar.",
     (16, 7),
     Query("sum by (state) (increase(clusterwatt_gpu_state_seconds_total[1d])) / 3600", "{{state}}", HOURS),
-    stacked=True,
-    bars=True,
-    every="1d",
     colours={f"^{state}$": colour for state, colour in STATES.items()},
 )
 share = stats(
@@ -309,80 +257,49 @@ trouble = table(
         "Hangs for",
         SECONDS,
         bad_from(),
-        absent="-",
     ),
     Query(
         "topk(10, sum by (instance, collector, reason) (increase(clusterwatt_collector_errors_total[1h]))) > 0",
         "Errors in an hour",
         COUNT,
-        absent="-",
         decimals=0,
     ),
-    Query(
-        "sum by (instance, table) (increase(clusterwatt_series_dropped_total[1h])) > 0",
-        "Series dropped",
-        COUNT,
-        bad_from(),
-        absent="-",
+    _bad("sum by (instance, table) (increase(clusterwatt_series_dropped_total[1h])) > 0", "Series dropped"),
+    _bad(
+        "sum by (instance, file) (increase(clusterwatt_textfile_errors_total[1h])) > 0", "Text files refused"
     ),
-    Query(
-        "sum by (instance, file) (increase(clusterwatt_textfile_errors_total[1h])) > 0",
-        "Text files refused",
-        COUNT,
-        bad_from(),
-        absent="-",
-    ),
-    Query(
-        "max by (instance) (1 - clusterwatt_config_last_reload_success) > 0",
-        "Configuration refused",
-        COUNT,
-        bad_from(),
-        texts={"1": "yes"},
-        absent="-",
+    _bad(
+        "max by (instance) (1 - clusterwatt_config_last_reload_success) > 0", "Configuration refused", "yes"
     ),
     keys={"instance": "Node", "collector": "Collector", "reason": "Reason", "table": "Table", "file": "File"},
     links={"Node": TO_NODE},
     absent="-",
 )
-cpu = lines(
+cpu = worst_of(
     "Cost of the agents: CPU, the highest",
     "CPUs that agent and driver host use. Normal: a few hundredths.",
     (8, 7),
-    Query(
-        worst(8, "instance", "sum by (instance) (rate(clusterwatt_agent_cpu_seconds_total[$r]))"),
-        "{{instance}}",
-        RATIO,
-        many=True,
-        colour=SKY,
-    ),
+    "instance",
+    "sum by (instance) (rate(clusterwatt_agent_cpu_seconds_total[$r]))",
+    RATIO,
 )
-memory = lines(
+memory = worst_of(
     "Cost of the agents: memory, the highest",
     "Resident memory of agent and driver host.",
     (8, 7),
-    Query(
-        worst(8, "instance", "sum by (instance) (clusterwatt_agent_memory_bytes)"),
-        "{{instance}}",
-        BYTES,
-        many=True,
-        colour=ORANGE,
-    ),
+    "instance",
+    "sum by (instance) (clusterwatt_agent_memory_bytes)",
+    BYTES,
+    colour=ORANGE,
 )
-collectors = lines(
+collectors = worst_of(
     "Time of a collection, the slowest collectors",
     "Mean of the slowest node.",
     (8, 7),
-    Query(
-        worst(
-            8,
-            "collector",
-            "max by (collector) (rate(clusterwatt_collector_duration_seconds_sum[$r]) / (rate(clusterwatt_collector_duration_seconds_count[$r]) > 0))",
-        ),
-        "{{collector}}",
-        SECONDS,
-        many=True,
-        colour=GREEN,
-    ),
+    "collector",
+    "max by (collector) (rate(clusterwatt_collector_duration_seconds_sum[$r]) / (rate(clusterwatt_collector_duration_seconds_count[$r]) > 0))",
+    SECONDS,
+    colour=GREEN,
 )
 series = lines(
     "Series of the largest agent",

@@ -19,8 +19,7 @@ from dashboards.colours import (
 )
 from dashboards.fields import FULL
 from dashboards.links import TO_JOB, cell, link
-from dashboards.panels import lines, stats
-from dashboards.promql import worst
+from dashboards.panels import lines, stats, worst_of
 from dashboards.tables import newest_first, table
 from dashboards.units import BYTES, BYTES_S, CELSIUS, COUNT, HERTZ, RATIO, SECONDS, WATT
 from dashboards.variables import HAS
@@ -229,17 +228,14 @@ hbm = lines(
     limits=((BLUE, None), (VERMILION, 95)),
     colours=BY_GPU,
 )
-inlet = lines(
+inlet = worst_of(
     "Board and inlet temperature (profile full)",
     f"Sensors of the board. {FULL}",
     (8, 7),
-    Query(
-        worst(8, "sensor", f"max by (sensor) (clusterwatt_node_temperature_celsius{{{NODE}}})"),
-        "{{sensor}}",
-        CELSIUS,
-        many=True,
-        colour=GREEN,
-    ),
+    "sensor",
+    f"max by (sensor) (clusterwatt_node_temperature_celsius{{{NODE}}})",
+    CELSIUS,
+    colour=GREEN,
 )
 cpu = lines(
     "CPU by mode",

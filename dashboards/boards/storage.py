@@ -7,8 +7,8 @@ from dashboards.board import Board, Query
 from dashboards.colours import ACTIVITY, BLUE, ORANGE, SKY, VERMILION, good_above, good_below
 from dashboards.fields import FULL, NONE
 from dashboards.links import TO_JOB, TO_NODE, TO_SHORT_JOB
-from dashboards.panels import lines
-from dashboards.promql import with_short_job, worst
+from dashboards.panels import lines, worst_of
+from dashboards.promql import with_short_job
 from dashboards.tables import table
 from dashboards.units import BYTES_S, COUNT, PER_S, RATIO, SECONDS
 from dashboards.variables import HAS
@@ -74,35 +74,22 @@ blocked = table(
     sort="Oldest",
     absent=NONE,
 )
-latency = lines(
+latency = worst_of(
     "Mounts: time to answer, on the slowest node",
     "How long a mount takes to answer a probe, on the node where it is slowest. Normal: milliseconds.",
     (12, 6),
-    Query(
-        worst(
-            8, "mountpoint", f"max by (mountpoint) (clusterwatt_filesystem_probe_duration_seconds{{{NODES}}})"
-        ),
-        "{{mountpoint}}",
-        SECONDS,
-        many=True,
-        colour=SKY,
-    ),
+    "mountpoint",
+    f"max by (mountpoint) (clusterwatt_filesystem_probe_duration_seconds{{{NODES}}})",
+    SECONDS,
 )
-answered = lines(
+answered = worst_of(
     "Mounts: since the last answer, on the slowest node",
     "Grows while a mount hangs. Vermilion line: two minutes.",
     (12, 6),
-    Query(
-        worst(
-            8,
-            "mountpoint",
-            f"time() - min by (mountpoint) (clusterwatt_filesystem_last_probe_timestamp_seconds{{{NODES}}})",
-        ),
-        "{{mountpoint}}",
-        SECONDS,
-        many=True,
-        colour=ORANGE,
-    ),
+    "mountpoint",
+    f"time() - min by (mountpoint) (clusterwatt_filesystem_last_probe_timestamp_seconds{{{NODES}}})",
+    SECONDS,
+    colour=ORANGE,
     limits=((BLUE, None), (VERMILION, 120)),
 )
 starved = table(
@@ -183,34 +170,22 @@ retransmissions = lines(
         right=True,
     ),
 )
-write_time = lines(
+write_time = worst_of(
     "Local disks: time of a write, the slowest",
     "Mean time of a write while there are writes. Orange line: 0.1 s.",
     (8, 7),
-    Query(
-        worst(
-            8,
-            "instance, device",
-            f"rate(clusterwatt_disk_write_seconds_total{{{NODES}}}[$r]) / (rate(clusterwatt_disk_writes_completed_total[$r]) > 0)",
-        ),
-        "{{instance}} {{device}}",
-        SECONDS,
-        many=True,
-        colour=SKY,
-    ),
+    "instance, device",
+    f"rate(clusterwatt_disk_write_seconds_total{{{NODES}}}[$r]) / (rate(clusterwatt_disk_writes_completed_total[$r]) > 0)",
+    SECONDS,
     limits=((BLUE, None), (ORANGE, 0.1)),
 )
-depth = lines(
+depth = worst_of(
     "Local disks: depth of the queue, the deepest",
     "Requests that wait or are served, mean. Orange line: 10.",
     (8, 7),
-    Query(
-        worst(8, "instance, device", f"rate(clusterwatt_disk_queue_seconds_total{{{NODES}}}[$r])"),
-        "{{instance}} {{device}}",
-        COUNT,
-        many=True,
-        colour=SKY,
-    ),
+    "instance, device",
+    f"rate(clusterwatt_disk_queue_seconds_total{{{NODES}}}[$r])",
+    COUNT,
     limits=((BLUE, None), (ORANGE, 10)),
 )
 wear = table(
