@@ -23,9 +23,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder for each test: agents of root would otherwise share the system's, and its one ledger."""
+    """A state folder for each test: agents of root would share the system's, its ledger and its flag."""
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setattr("clusterwatt.config.model.places.SYSTEM_STATE_FOLDER", folder)
+    monkeypatch.setattr(
+        "clusterwatt.config.model.places.SYSTEM_RELEASE_FILE", str(folder / "run/driver-release")
+    )
     return folder
 
 

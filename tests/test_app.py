@@ -19,8 +19,10 @@ from clusterwatt.config.model import (
     Collector,
     Collectors,
     Config,
+    Driver,
     Expose,
     GpuCollector,
+    Ledger,
     Limits,
     Log,
     Node,
@@ -143,6 +145,30 @@ def test_reloads_leak_no_descriptors_and_no_threads(agent: Agent) -> None:
     for round_ in range(10):
         reload(2.0 + round_)
     assert len(open_descriptors()) <= before
+
+
+def test_two_agents_do_not_answer_at_one_release_flag(tmp_path: Path) -> None:
+    flag, other = str(tmp_path / "run/flag"), str(tmp_path / "run/other")
+    config = Config(driver=Driver(release_file=flag))
+    first = Agent(config, SystemClock())
+    try:
+        with pytest.raises(
+            StartError, match=rf"driver\.release_file: {flag}: another agent \(pid {os.getpid()}\)"
+        ):
+            Agent(config, SystemClock())
+        Agent(config, SystemClock(), keeps_ledger=False).stop()  # a page beside it
+        first.apply(Config(driver=Driver(release_file=other)))
+        ledger = Ledger(path=str(tmp_path / "ledger.db"))
+        second = Agent(Config(driver=Driver(release_file=flag), ledger=ledger), SystemClock())
+        try:
+            with pytest.raises(StartError, match="another agent"):
+                second.apply(Config(driver=Driver(release_file=other), ledger=ledger))
+            assert second.config.driver.release_file == flag
+        finally:
+            second.stop()
+    finally:
+        first.stop()
+    Agent(config, SystemClock()).stop()
 
 
 def test_a_simulated_agent_keeps_out_of_the_files_of_the_nodes_own() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from clusterwatt.config import schema
 from clusterwatt.config.load import load
-from clusterwatt.config.model import Config
+from clusterwatt.config.model import SYSTEM_RELEASE_FILE, Config
 from clusterwatt.config.write import reference, to_yaml
 
 DEPLOYED = Path(__file__).parents[2] / "deploy" / "clusterwatt.yaml"
@@ -67,6 +67,7 @@ def flat(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
 
 def test_the_reference_states_every_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clusterwatt.config.model.places.SYSTEM_STATE_FOLDER", Path("/var/lib/clusterwatt"))
+    monkeypatch.setattr("clusterwatt.config.model.places.SYSTEM_RELEASE_FILE", SYSTEM_RELEASE_FILE)
     path = tmp_path / "clusterwatt.yaml"
     path.write_text(re.sub(r"^( *)#(?=\w+:)", r"\1", reference(), flags=re.MULTILINE))
     loaded = load(path, {}, [])

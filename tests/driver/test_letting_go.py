@@ -18,9 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from clusterwatt import cli
 from clusterwatt.clock import SystemClock
 from clusterwatt.config.model import Driver, Simulate
-from clusterwatt.driver import release_command
+from clusterwatt.driver import holding, release_command
 from clusterwatt.driver.client import DriverClient
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.holding import (
@@ -134,7 +135,11 @@ def client_of(flag: Path) -> Iterator[MakeClient]:
     pids: set[int] = set()
 
     def make(
-        behaviour: str, *, kill_hung: bool = False, labels: Callable[[], Mapping[str, str]] = dict
+        behaviour: str,
+        *,
+        kill_hung: bool = False,
+        labels: Callable[[], Mapping[str, str]] = dict,
+        answers: bool = True,
     ) -> DriverClient:
         client = DriverClient(
             HostSettings(0.05, 30.0, 0.04, 5.0, Simulate(), release_file=str(flag)),
@@ -142,6 +147,7 @@ def client_of(flag: Path) -> Iterator[MakeClient]:
             SystemClock(),
             command=(sys.executable, str(FAKE_HOST), behaviour),
             labels=labels,
+            answers=answers,
         )
         clients.append(client)
         return client
@@ -189,7 +195,7 @@ def test_a_released_driver_is_down_for_that_reason_and_no_process_is_left(
     until(client, lambda: client.pid is None)
     assert not psutil.pid_exists(first)
     said = last_answer(flag)
-    assert said == Answer(os.getpid(), "released", flag.stat().st_mtime_ns, [], [])
+    assert said == Answer(os.getpid(), "released", flag.stat().st_mtime_ns)
     for _ in range(50):  # longer than the pause before a host that has ended is replaced
         client.supervise()
         threading.Event().wait(0.02)
@@ -272,6 +278,51 @@ def test_a_release_by_signal_without_a_place_for_the_flag_lasts_until_restart(cl
     client.release_until_restart()
     until(client, lambda: client.pid is None)
     assert of(client, DriverDown) == [DriverDown(reason="released")]
+
+
+# --- more than one agent ----------------------------------------------------------------------------
+
+
+def test_one_agent_answers_at_a_flag_and_the_next_is_told_whose_it_is(flag: Path) -> None:
+    first = holding.claim(flag)
+    assert first is not None
+    with pytest.raises(holding.ClaimedError) as claimed:
+        holding.claim(flag)
+    said = str(claimed.value)
+    assert said.startswith(f"driver.release_file: {flag}: another agent (pid {os.getpid()}) answers there; ")
+    assert "name another file" in said
+    os.close(first)
+    second = holding.claim(flag)
+    assert second is not None
+    os.close(second)
+
+
+def test_where_nothing_may_be_written_nobody_answers_and_nobody_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert holding.claim(tmp_path / "file" / "driver-release") is None
+
+
+def test_a_page_printed_beside_the_agent_answers_nothing(client_of: MakeClient, flag: Path) -> None:
+    """`clusterwatt once` would say "released" of itself while the agent still leaves."""
+    ask(flag)
+    client = client_of("steady", answers=False)
+    client.supervise()
+    assert of(client, DriverDown) == [DriverDown(reason="released")]
+    assert last_answer(flag) is None
+
+
+def test_a_reload_may_name_another_flag(client_of: MakeClient, flag: Path) -> None:
+    other = flag.with_name("other")
+    client = client_of("steady")
+    until(client, lambda: up(client))
+    settings = HostSettings(0.05, 30.0, 0.04, 5.0, Simulate(), release_file=str(other))
+    client.reconfigure(settings, Driver(silent_seconds=60.0, release_file=str(other)))
+    ask(other)
+    until(client, lambda: client.pid is None)
+    assert of(client, DriverDown) == [DriverDown(reason="released")]
+    said = last_answer(other)
+    assert said is not None
+    assert said.state == "released"
 
 
 # --- one GPU -----------------------------------------------------------------------------------------
@@ -357,7 +408,8 @@ def test_the_command_names_the_process_that_does_not_let_go(client_of: MakeClien
 
 def test_without_an_agent_the_command_says_so(flag: Path) -> None:
     with pytest.raises(
-        RefusedError, match=r"no agent has answered .* is its driver.release_file .*\? One with"
+        RefusedError,
+        match=r"no agent has answered .* is its driver.release_file .*\? One with .* stands until",
     ):
         release_command.release(flag, None, 0.01, SystemClock())
     assert ReleaseFlag(str(flag)).look().everything
@@ -373,11 +425,45 @@ def test_without_an_agent_the_command_says_so(flag: Path) -> None:
     assert release_command.resume(flag, None, 0.01, SystemClock()) == "nothing was released"
 
 
-def test_a_gpu_that_the_agent_does_not_have_is_said(client_of: MakeClient, flag: Path) -> None:
+def test_a_gpu_that_there_is_not_is_said_at_once_with_those_that_there_are_and_no_request_stays(
+    client_of: MakeClient, flag: Path
+) -> None:
     client = client_of("steady")
     until(client, lambda: up(client))
-    with ticking(client), pytest.raises(RefusedError, match=f"has no GPU {OTHER}"):
-        release_command.release(flag, OTHER, 0.5, SystemClock())
+    began_s = time.monotonic()
+    with ticking(client), pytest.raises(RefusedError) as refused:
+        release_command.release(flag, OTHER, 2 * DEADLINE_S, SystemClock())
+    assert str(refused.value) == f"this node has no GPU {OTHER}; it has {UUID}"
+    assert time.monotonic() - began_s < DEADLINE_S
+    assert not flag.exists()
+
+
+def test_a_gpu_that_there_is_not_leaves_the_requests_of_others(client_of: MakeClient, flag: Path) -> None:
+    ask(flag, "GPU-by-hand")
+    client = client_of("steady")
+    until(client, lambda: up(client))
+    with ticking(client), pytest.raises(RefusedError, match="has no GPU"):
+        release_command.release(flag, OTHER, DEADLINE_S, SystemClock())
+    assert ReleaseFlag(str(flag)).look().uuids == {"GPU-by-hand"}
+    until(client, lambda: (said := last_answer(flag)) and said.stamp == flag.stat().st_mtime_ns)
+    assert f"agent {os.getpid()}: has no GPU GPU-by-hand" in release_command.status(flag)
+
+
+def test_a_gpu_that_is_not_released_is_not_resumed(flag: Path) -> None:
+    ask(flag, UUID)
+    before = flag.stat().st_mtime_ns
+    with pytest.raises(RefusedError, match=f"{OTHER} is not released; released are {UUID}"):
+        release_command.resume(flag, OTHER, 0.01, SystemClock())
+    assert flag.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("text", ["", "0", "GPU-a b", "MIG-aaaaaaaa-0000-0000-0000-00000000000a"])
+def test_what_is_no_uuid_asks_for_nothing(text: str, flag: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty one, as of a variable of a shell that is not set, would be the whole driver."""
+    release = ["driver", "release", "--uuid", text, "--timeout", "0.1"]
+    assert cli.main([*release, "--set", f"driver.release_file={flag}"]) == 2
+    assert "expected the UUID of a GPU" in capsys.readouterr().err
+    assert not flag.parent.exists()
 
 
 def test_one_gpu_is_not_resumed_while_the_whole_driver_is_released(flag: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def add(commands: Commands) -> None:
     driver.add_argument(
         "--uuid",
         metavar="UUID",
+        type=_uuid,
         help="this GPU only: the agent does not read it. The driver stays in use all the same, because NVML "
         "cannot let go of a single GPU: to reset one, release without --uuid",
     )
@@ -39,6 +41,13 @@ def add(commands: Commands) -> None:
     )
     settings.add(driver)
     driver.set_defaults(act=_driver)
+
+
+def _uuid(text: str) -> str:
+    # An empty one, of a variable that is not set, would ask for the whole driver.
+    if not re.fullmatch(r"GPU-[0-9A-Za-z-]{1,80}", text):
+        raise argparse.ArgumentTypeError("expected the UUID of a GPU, as `nvidia-smi -L` prints it")
+    return text
 
 
 def _driver(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from clusterwatt import plain_file, whole_file
+from clusterwatt import lock_file, plain_file, whole_file
 
 UPGRADE_STATE = "nvidia.com/gpu-driver-upgrade-state"
 MIG_STATE = "nvidia.com/mig.config.state"
@@ -52,8 +52,8 @@ HOLD = Release()
 class Answer(msgspec.Struct, frozen=True):
     """What an agent has done about a flag. state: released, leaving, held.
 
-    `stamp` is that of the flag; `host_pids` are the processes that still have the driver open; `gpus` the
-    UUIDs that are not read.
+    `stamp` is that of the flag; `host_pids` are the processes that still have the driver open; `known` the
+    UUIDs of all GPUs, as far as a driver host has told them, `gpus` of those that are not read.
     """
 
     pid: int
@@ -61,6 +61,11 @@ class Answer(msgspec.Struct, frozen=True):
     stamp: int
     host_pids: list[int] = []
     gpus: list[str] = []
+    known: list[str] = []
+
+
+class ClaimedError(Exception):
+    """Another agent answers at this flag."""
 
 
 class ReleaseFlag:
@@ -108,6 +113,24 @@ def withdraw(path: Path, uuid: str | None = None) -> Release:
     return ReleaseFlag(str(path)).look()
 
 
+def claim(path: Path) -> int | None:
+    """Be the one agent that answers at a flag, for as long as the descriptor is open.
+
+    Answers of two would be taken for each other's, and a driver for free that one of them holds. None where
+    nothing may be written, so that no answer could be either. Raises ClaimedError, with what to do.
+    """
+    try:
+        _make_folder(path)
+        return lock_file.take(path.with_name(path.name + ".lock"))
+    except lock_file.HeldError as held:
+        raise ClaimedError(
+            f"driver.release_file: {path}: another agent{held.who} answers there; "
+            "end it, or name another file for this one"
+        ) from None
+    except OSError:
+        return None
+
+
 def answer(path: Path, said: Answer) -> None:
     """Leave an answer beside the flag. Raises OSError.
 
@@ -151,7 +174,11 @@ def _answer_path(path: Path) -> Path:
     return path.with_name(path.name + ".answer")
 
 
+def _make_folder(path: Path) -> None:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+
 def _write(path: Path, text: str, *, sync: bool = True) -> None:
     """Replace a file whole; its folder is made."""
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _make_folder(path)
     whole_file.write(path, text, sync=sync)

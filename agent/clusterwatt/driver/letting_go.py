@@ -34,13 +34,21 @@ class LetGo:
 
     `since_s` is when the agent began to let go, None while it may hold the driver. `for_good`: also without
     the flag. `labels`: those of the Kubernetes node, by which NVIDIA's operator announces that it will
-    replace the driver or cut GPUs anew.
+    replace the driver or cut GPUs anew. `answers`: False for a process that runs beside the agent.
     """
 
-    def __init__(self, driver: Driver, clock: Clock, labels: Callable[[], Mapping[str, str]] = dict) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        clock: Clock,
+        labels: Callable[[], Mapping[str, str]] = dict,
+        *,
+        answers: bool = True,
+    ) -> None:
         self._driver = driver
         self._labels = labels
         self._clock = clock
+        self._answers = answers
         self._flag = ReleaseFlag(driver.release_file)
         self._release = HOLD
         self._asked: Process | None = None
@@ -48,6 +56,12 @@ class LetGo:
         self._said: Answer | None = None
         self.since_s: float | None = None
         self.for_good = False
+
+    def use(self, driver: Driver) -> None:
+        """Go on under other settings."""
+        if driver.release_file != self._driver.release_file:
+            self._flag, self._said = ReleaseFlag(driver.release_file), None
+        self._driver = driver
 
     def wanted(self) -> bool:
         """Look at the flag and the labels."""
@@ -80,12 +94,13 @@ class LetGo:
 
     def answer(self, host_pids: list[int], frame: Frame | None) -> None:
         """Say beside the flag how things stand, when that has changed; nothing if nobody has ever asked."""
-        if self._release == HOLD and self._said is None:
+        if not self._answers or (self._release == HOLD and self._said is None):
             return
         state = "held" if self.since_s is None else "leaving" if host_pids else "released"
         devices = () if frame is None else frame.devices
+        known = [device.uuid for device in devices if not device.parent_uuid]
         gpus = [device.uuid for device in devices if device.reason == "released"]
-        said = Answer(os.getpid(), state, self._release.stamp, host_pids, gpus)
+        said = Answer(os.getpid(), state, self._release.stamp, host_pids, gpus, known)
         if said == self._said or self._flag.path is None:
             return
         self._said = said

@@ -17,6 +17,10 @@ class RefusedError(Exception):
     """What was asked for has not happened; the text is for the operator."""
 
 
+class _UnansweredError(RefusedError):
+    """What was asked for may still happen."""
+
+
 def release(path: Path, uuid: str | None, timeout_s: float, clock: Clock) -> str:
     """Have the agent let go of the driver, or stop to read one GPU; what to say then. Raises RefusedError."""
     try:
@@ -24,21 +28,38 @@ def release(path: Path, uuid: str | None, timeout_s: float, clock: Clock) -> str
     except OSError as error:
         raise RefusedError(f"{path}: cannot be written: {error.strerror}") from None
 
+    try:
+        if uuid is not None and not flag.everything:
+            return _release_gpu(path, uuid, flag, timeout_s, clock)
+        return _release_driver(path, flag, timeout_s, clock)
+    except _UnansweredError as error:
+        stands = f"The request {path} stands until `clusterwatt driver resume`"
+        raise RefusedError(f"{error}. {stands}") from None
+
+
+def _release_driver(path: Path, flag: Release, timeout_s: float, clock: Clock) -> str:
     def done(answer: Answer) -> bool:
-        return uuid in answer.gpus if uuid and not flag.everything else answer.state == "released"
+        return answer.state == "released"
 
     answer = _wait(path, flag, done, timeout_s, clock)
     if not done(answer):
-        if uuid and not flag.everything:
-            raise RefusedError(f"agent {answer.pid} has no GPU {uuid}. The flag {path} stands.")
-        raise RefusedError(
+        raise _UnansweredError(
             f"{_processes(answer)} still has the driver open after {timeout_s:g} s: a call in it hangs. "
-            f"The agent makes no further ones; it kills the process only with driver.kill_hung. "
-            f"The flag {path} stands."
+            "The agent makes no further ones; it kills the process only with driver.kill_hung"
         )
-    if uuid and not flag.everything:
-        return f"{uuid} is not read any more; the driver stays in use: NVML cannot let go of a single GPU"
     return "released: no process of the agent has the driver open"
+
+
+def _release_gpu(path: Path, uuid: str, flag: Release, timeout_s: float, clock: Clock) -> str:
+    answer = _wait(path, flag, lambda answer: uuid in answer.gpus or _lacks(answer, uuid), timeout_s, clock)
+    if _lacks(answer, uuid):
+        withdraw(path, uuid)
+        raise RefusedError(f"this node has no GPU {uuid}; it has {', '.join(answer.known)}")
+    if uuid not in answer.gpus:
+        raise _UnansweredError(
+            f"agent {answer.pid} has not come to {uuid} within {timeout_s:g} s: see its log"
+        )
+    return f"{uuid} is not read any more; the driver stays in use: NVML cannot let go of a single GPU"
 
 
 def resume(path: Path, uuid: str | None, timeout_s: float, clock: Clock) -> str:
@@ -46,6 +67,8 @@ def resume(path: Path, uuid: str | None, timeout_s: float, clock: Clock) -> str:
     before = ReleaseFlag(str(path)).look()
     if uuid and before.everything:
         raise RefusedError("the whole driver is released: resume without --uuid")
+    if uuid and before.uuids and uuid not in before.uuids:
+        raise RefusedError(f"{uuid} is not released; released are {', '.join(sorted(before.uuids))}")
     try:
         flag = withdraw(path, uuid)
     except OSError as error:
@@ -83,6 +106,9 @@ def status(path: Path) -> list[str]:
         f"agent {answer.pid}: {answer.state}" + (f", {_processes(answer)}" if answer.host_pids else "")
     )
     lines.extend(f"agent {answer.pid}: does not read {uuid}" for uuid in answer.gpus)
+    lines.extend(
+        f"agent {answer.pid}: has no GPU {uuid}" for uuid in sorted(flag.uuids) if _lacks(answer, uuid)
+    )
     return lines
 
 
@@ -100,11 +126,16 @@ def _wait(
             break
         pause.wait(LOOK_EVERY_S)
     if answer is None or not answers:
-        raise RefusedError(
+        raise _UnansweredError(
             f"no agent has answered within {timeout_s:g} s: is one running here, and is its "
             f"driver.release_file {path}? One with simulated GPUs has a file of its own"
         )
     return answer
+
+
+def _lacks(answer: Answer, uuid: str) -> bool:
+    """Whether an agent knows its GPUs, and this is none of them."""
+    return bool(answer.known) and uuid not in answer.known
 
 
 def _runs(pid: int) -> bool:

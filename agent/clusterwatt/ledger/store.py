@@ -10,7 +10,6 @@ https://www.sqlite.org/wal.html, https://www.sqlite.org/howtocorrupt.html
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import sqlite3
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from clusterwatt import lock_file
 from clusterwatt.clock import Clock
 from clusterwatt.ledger import migrations
 from clusterwatt.ledger.faults import (
@@ -140,23 +140,14 @@ class Store:
         if self._lock is not None:
             return
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
-            os.close(lock)
+            self._lock = lock_file.take(Path(f"{self._path}.lock"))
+        except lock_file.HeldError as held:
             raise InUseError(
                 "in_use",
-                f"{self._path}: another agent{f' (pid {pid})' if pid.isdecimal() else ''} keeps this ledger; "
+                f"{self._path}: another agent{held.who} keeps this ledger; "
                 "end it, or give this one its own with ledger.path",
             ) from None
-        except OSError:
-            os.close(lock)
-            raise
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-        self._lock = lock
 
     def _connect(self) -> Rows:
         """The file's rows; makes file and tables where there are none. Raises UnusableError."""

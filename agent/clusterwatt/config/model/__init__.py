@@ -102,7 +102,7 @@ class Config(Section, frozen=True):
 
     node: Node = Node()
     collectors: Collectors = Collectors()
-    driver: Driver = Driver()
+    driver: Driver = msgspec.field(default_factory=Driver)
     simulate: Simulate = Simulate()
     http: Http = Http()
     expose: Expose = Expose()

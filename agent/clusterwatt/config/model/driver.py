@@ -21,7 +21,8 @@ class Driver(Section, frozen=True):
     `max_replacements_per_hour`: after so many the GPU part stays off until the hour is over.
     `retry_seconds`: the longest pause between two attempts to reach a driver that is not there.
     `release_file`: while this file exists the agent lets go of the driver, so that it can be unloaded;
-    `clusterwatt driver release` and `resume` make and remove it. Empty: there is no such file.
+    `clusterwatt driver release` and `resume` make and remove it. A second agent that names the same file
+    does not start. Empty: there is no such file.
     `library_roots`: file systems in which libnvidia-ml.so.1 is looked for before it is taken from where the
     system has its libraries; for containers, where it is the host's or that of NVIDIA's GPU operator.
     """
