@@ -35,7 +35,7 @@ from clusterwatt.readings.network import Network, RdmaCongestion, RdmaError, Rdm
 from clusterwatt.readings.snapshot import Snapshot
 
 CHUNK_S = 60.0
-LEVEL = 1  # a higher one saves a tenth and costs three times as much
+LEVEL = 3  # a tenth smaller than with 1, at the same cost; 4 takes half as long again
 MAX_BYTES = 8 << 20
 LENGTH_BYTES = 4  # before each moment
 
@@ -86,7 +86,7 @@ class Ring:
         self._encoder = msgspec.msgpack.Encoder()
         self._chunks: deque[tuple[float, bytes]] = deque()  # time of the newest moment, compressed
         self._bytes = 0
-        self._open = bytearray()
+        self._open = Packed()
         self._opened_s: float | None = None
         self._newest_s = 0.0
         self._whole_s = float("-inf")
@@ -99,8 +99,7 @@ class Ring:
             self._whole_s = now_s
         readings = [reading for kind in (OFTEN if often else RECORDED) for reading in snapshot.of(kind)]
         moment = self._encoder.encode(Moment(snapshot.wall_s, now_s, readings))
-        self._open += len(moment).to_bytes(LENGTH_BYTES, "little")
-        self._open += moment
+        self._open.add(len(moment).to_bytes(LENGTH_BYTES, "little") + moment)
         self._opened_s = now_s if self._opened_s is None else self._opened_s
         self._newest_s = now_s
         if now_s - self._opened_s >= CHUNK_S:
@@ -111,13 +110,29 @@ class Ring:
     def frozen(self) -> list[bytes]:
         """All chunks, oldest first; the open one as it stands."""
         chunks = [chunk for _, chunk in self._chunks]
-        return [*chunks, zlib.compress(self._open, LEVEL)] if self._open else chunks
+        return chunks if self._opened_s is None else [*chunks, self._open.so_far()]
 
     def _close_chunk(self) -> None:
-        chunk = zlib.compress(self._open, LEVEL)
+        chunk = self._open.so_far()
         self._chunks.append((self._newest_s, chunk))
         self._bytes += len(chunk)
-        self._open, self._opened_s = bytearray(), None
+        self._open, self._opened_s = Packed(), None
+
+
+class Packed:
+    """A chunk that grows. Each moment is compressed as it comes: a minute of them would hold up a tick."""
+
+    def __init__(self) -> None:
+        self._packer = zlib.compressobj(LEVEL)
+        self._parts: list[bytes] = []
+
+    def add(self, content: bytes) -> None:
+        """Put this behind the rest."""
+        self._parts.append(self._packer.compress(content))
+
+    def so_far(self) -> bytes:
+        """All of it; more may be added."""
+        return b"".join(self._parts) + self._packer.copy().flush()
 
 
 def moments(chunk: bytes) -> Iterator[object]:
