@@ -7,6 +7,9 @@ import time
 from typing import Protocol
 
 STALE_INTERVALS = 3  # a reading older than so many of its own intervals leaves the page
+# Across a longer gap between two readings nothing is summed up, since nobody knows what happened in it: three
+# intervals, and a little for a tick that comes late.
+GAP_INTERVALS = 3.15
 EARLY = 0.1  # of a cadence: a tick that comes a little early is still this one
 
 

@@ -28,9 +28,8 @@ from clusterwatt.attribution.entries import NOBODY, Amounts, Baseline, Held
 from clusterwatt.attribution.idle import FREE, IdleRule, IdleWatch
 from clusterwatt.attribution.recovery import Recovery
 from clusterwatt.attribution.split import split
+from clusterwatt.clock import GAP_INTERVALS
 from clusterwatt.readings.gpu import GpuIntegrals
-
-GAP_INTERVALS = 3.15  # three, and a little for readings that come late
 
 
 class Mark(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterwatt.attribution.board import GAP_INTERVALS
+from clusterwatt.clock import GAP_INTERVALS
 
 
 class Silence:

@@ -10,8 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from clusterwatt.clock import Clock
-from clusterwatt.collectors.gpu_integrals import GRACE, LONGEST_GAP_INTERVALS
+from clusterwatt.clock import GAP_INTERVALS, Clock
 from clusterwatt.nvml.gpm import Gpm, GpmTrouble, Target
 from clusterwatt.nvml.session import Session
 from clusterwatt.readings.base import Failure
@@ -54,7 +53,7 @@ class GpmReader:
         self, session: Session, clock: Clock, every_seconds: float, *, whole_gpu: bool = True
     ) -> None:
         self._clock = clock
-        self._longest_s = LONGEST_GAP_INTERVALS * every_seconds * GRACE
+        self._longest_s = GAP_INTERVALS * every_seconds
         self._gpm = Gpm(
             session,
             clock,

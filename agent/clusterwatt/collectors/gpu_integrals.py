@@ -6,8 +6,7 @@ unless it is longer than three intervals. Over such a gap nothing is known, and 
 
 from __future__ import annotations
 
-LONGEST_GAP_INTERVALS = 3
-GRACE = 1.05  # a tick that comes a little late has not made a gap
+from clusterwatt.clock import GAP_INTERVALS
 
 
 class Integral:
@@ -15,7 +14,7 @@ class Integral:
 
     def __init__(self, interval_s: float) -> None:
         self.total: float | None = None
-        self._longest_gap_s = LONGEST_GAP_INTERVALS * interval_s * GRACE
+        self._longest_gap_s = GAP_INTERVALS * interval_s
         self._last: tuple[float, float] | None = None  # time, value
 
     def add(self, value: float, now_s: float, *, averaged: bool) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from math import fsum
 
 from clusterwatt.catalog import FULL, STANDARD, Table
-from clusterwatt.clock import Clock
-from clusterwatt.collectors.gpu_integrals import GRACE, LONGEST_GAP_INTERVALS, Integral
+from clusterwatt.clock import GAP_INTERVALS, Clock
+from clusterwatt.collectors.gpu_integrals import Integral
 from clusterwatt.nvml.constants import MEMORY_V2, SAMPLES_GPU_UTILIZATION, SAMPLES_MEMORY_UTILIZATION
 from clusterwatt.nvml.device import Device
 from clusterwatt.readings.gpu import GpuMemory, GpuUse
@@ -77,7 +77,7 @@ class Busy:
         self._due_s = 0.0
         self._integral = Integral(interval_s)
         self._silent_after_s = RING_SILENT_INTERVALS * interval_s
-        self._stale_after_s = LONGEST_GAP_INTERVALS * interval_s * GRACE
+        self._stale_after_s = GAP_INTERVALS * interval_s
         self._read_s = self._stated_s = float("-inf")
         self._newest_us = 0
         self._fed_s: float | None = None

@@ -11,9 +11,8 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from clusterwatt.clock import Clock
+from clusterwatt.clock import GAP_INTERVALS, Clock
 from clusterwatt.collectors.gpu_gpm import GpmReader
-from clusterwatt.collectors.gpu_integrals import GRACE, LONGEST_GAP_INTERVALS
 from clusterwatt.driver.frames import GpmFrame
 from clusterwatt.nvml.errors import GenerationOver
 from clusterwatt.nvml.gpm import Target
@@ -38,7 +37,7 @@ class GpmPart:
         self._session = session
         self._clock = clock
         self._every_s = every_seconds
-        self._longest_s = LONGEST_GAP_INTERVALS * every_seconds * GRACE
+        self._longest_s = GAP_INTERVALS * every_seconds
         self._worker = make_worker("gpm", clock)
         # By UUID and making: the driver gives the number of an instance to another one at once.
         self._readers: dict[tuple[str, int], GpmReader] = {}

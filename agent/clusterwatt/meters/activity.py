@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from clusterwatt.catalog import CORE, FULL, STANDARD, Table
+from clusterwatt.clock import GAP_INTERVALS
 from clusterwatt.meters.energy import Total
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.gpu import GpuGpm, GpuIntegrals, GpuPcieTraffic, GpuUse
@@ -109,7 +110,6 @@ SUMS = (
     "c2c_receive_bytes",
 )
 
-STALE_INTERVALS = 3.15
 FAIR_CHANCE_INTERVALS = 10  # GPM needs two samples, and another process a moment to start
 
 
@@ -139,7 +139,7 @@ class GpuAccount:
         `counts`: whether what it did is its activity, and not that of its MIG instances.
         """
         before_s = self.activity_s
-        if now.since_s != self._since_s or now.read_s - self._read_s > STALE_INTERVALS * every_s:
+        if now.since_s != self._since_s or now.read_s - self._read_s > GAP_INTERVALS * every_s:
             self._watched_s = now.read_s
         self._since_s, self._read_s = now.since_s, now.read_s
         self.busy.add(now.busy_seconds, now.since_s)
@@ -180,7 +180,7 @@ class GpuAccount:
         """Whether a signal was stated within three intervals; the host leaves out GPM sums that are older."""
         if signal == SM:
             return self._alive_s[SM] == self._read_s
-        return self._read_s - self._alive_s[UTILIZATION] <= STALE_INTERVALS * every_s
+        return self._read_s - self._alive_s[UTILIZATION] <= GAP_INTERVALS * every_s
 
     def misses(self, every_s: float) -> bool:
         """Whether the chosen signal is gone although the GPU has answered for long enough."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from clusterwatt.catalog import FULL, Table
+from clusterwatt.clock import GAP_INTERVALS
 from clusterwatt.readings.gpu import GpuIntegrals
 from clusterwatt.readings.gpu_measured import GpuEnergyDeviation
 
@@ -27,8 +28,6 @@ METRICS = (
 WINDOW_S = 600.0
 LEAST_S = 120.0  # the counter moves in steps and power is an average: less says more of these than of energy
 KEPT_EVERY_S = 10.0  # so that 10 minutes are 61 points
-LONGEST_GAP_INTERVALS = 3
-GRACE = 1.05  # as for the integral, which adds nothing over a longer gap
 
 
 class Point(NamedTuple):
@@ -94,7 +93,7 @@ class DeviationMeter:
         """Take what the driver host says, yield how far the two are apart where that is known."""
         for now in integrals:
             window = self._windows[now.uuid]
-            window.add(now, LONGEST_GAP_INTERVALS * every_s * GRACE)
+            window.add(now, GAP_INTERVALS * every_s)
             ratio = window.ratio()
             if ratio is not None:
                 yield GpuEnergyDeviation(gpu=now.gpu, uuid=now.uuid, deviation_ratio=ratio)

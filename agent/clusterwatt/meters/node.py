@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from clusterwatt.catalog import CORE, STANDARD, Table
+from clusterwatt.clock import GAP_INTERVALS
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.gpu import GpuPower
 from clusterwatt.readings.gpu_measured import GpuEnergy
@@ -45,7 +46,6 @@ METRICS = (
 # No CPU package draws as much; a counter that began anew would look like it for one interval.
 MOST_ZONE_WATTS = 2_000.0
 LONGEST_GAP_S = 60.0  # power is not integrated across more: what happened in between is not known
-GAP_INTERVALS = 3.15  # three, and a little for readings that come late
 SETTLE_S = 30.0  # after the first reading of the platform: the driver may answer later than a BMC
 USUAL_S, SHORTEST_S = 1.0, 0.8  # intervals of readings of GPUs
 

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from clusterwatt.catalog import Table
+from clusterwatt.clock import GAP_INTERVALS
 from clusterwatt.readings.gpu import GpuGpm, GpuIntegrals, GpuPower, GpuProcesses, GpuUse
 from clusterwatt.readings.gpu_measured import GpuUtilizationSuspect
 
@@ -27,7 +28,6 @@ LATCHED_RATIO = 0.99
 QUIET_SM_RATIO = 0.005
 ABOVE_FLOOR = 1.1
 HELD_S = 600.0
-STALE_INTERVALS = 3.15
 
 
 class Watch:
@@ -130,7 +130,7 @@ class SuspectMeter:
                 gpm_of.get(uuid),
                 watts_of.get(uuid),
                 known.get(uuid),
-                STALE_INTERVALS * every_s,
+                GAP_INTERVALS * every_s,
             )
             suspect = watch.suspect()
             if suspect is not None:
