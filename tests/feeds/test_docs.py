@@ -8,10 +8,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from clusterwatt import intensity_table
 from clusterwatt.config import records
 from clusterwatt.config.document import Origin
 from clusterwatt.config.load import load
-from clusterwatt.feeds import intensity_table, price_book
+from clusterwatt.feeds import price_book
 from clusterwatt.feeds.price_book import Pages
 from clusterwatt.meters.carbon import grams
 from clusterwatt.meters.cost import energy_cost, gpu_cost

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 
 import pytest
 
+from clusterwatt import intensity_table
 from clusterwatt.config.model import Grid, GridService
-from clusterwatt.feeds import intensity_table
 from clusterwatt.feeds.fetch import SilentError
 from clusterwatt.feeds.grid import GridCollector
 from clusterwatt.feeds.service import Stated

@@ -45,7 +45,7 @@ def contradictions(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
 def _grid(grid: Grid) -> Iterator[tuple[tuple[str, ...], str]]:
     service = grid.service
     if grid.zone and not grid.grams_per_kwh and not service.url:
-        from clusterwatt.feeds import intensity_table  # only who asks for a zone pays for the table
+        from clusterwatt import intensity_table  # only who asks for a zone pays for the table
 
         if grid.zone not in intensity_table.rows():
             meant = nearest(grid.zone, intensity_table.rows())

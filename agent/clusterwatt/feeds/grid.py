@@ -12,10 +12,11 @@ from datetime import datetime, timezone
 
 import msgspec
 
+from clusterwatt import intensity_table
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.clock import EARLY, Clock
 from clusterwatt.config.model import Grid as Settings
-from clusterwatt.feeds import intensity_table, service
+from clusterwatt.feeds import service
 from clusterwatt.feeds.fetch import SilentError
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.work import CarbonIntensity
