@@ -88,7 +88,7 @@ PLACES: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("SilentCorruptionSuspected", "warning", "history"): ("gradient_norm[{}]offset10m",),
     ("SilentCorruptionSuspected", "warning", "gap"): ("[6h]offset{})",),
     ("SilentCorruptionSuspected", "warning", "memory"): ('"volatile"}}[{}]',),
-    ("SilentCorruptionSuspected", "warning", "age_seconds"): ('"memory"}})<{}',),
+    ("SilentCorruptionSuspected", "warning", "age_seconds"): ('"memory"}}<{}',),
     ("SilentCorruptionSuspected", "warning", "norm_factor"): (">{}*quantile_over_time",),
     ("SilentCorruptionSuspected", "warning", "errors_per_day"): ("[1d]))>{}or",),
     ("GpuXidCritical", "critical", "age_seconds"): ("<{}",),
