@@ -22,14 +22,13 @@ from clusterwatt.readings.gpu import (
     GpuInfo,
     GpuIntegrals,
     GpuMode,
-    GpuNvlinks,
-    GpuPcieTraffic,
     GpuPower,
     GpuPowerLimit,
     GpuProcesses,
     GpuThrottle,
     GpuUse,
 )
+from clusterwatt.readings.gpu_links import GpuNvlinks, GpuPcieTraffic
 from clusterwatt.readings.gpu_measured import GpuDown, GpuEnergy, HardwareEvent
 from clusterwatt.readings.host import BoardPower, EnergyZone, NodeMaintenance
 from clusterwatt.readings.kernel_log import KernelLog, KernelSxid, KernelXid

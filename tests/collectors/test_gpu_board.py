@@ -8,7 +8,8 @@ import pytest
 from clusterwatt.collectors.gpu_board import board, vgpu_license
 from clusterwatt.collectors.gpu_nvlink import crc_errors
 from clusterwatt.nvml import constants
-from clusterwatt.readings.gpu import GpuBoard, GpuNvlinkCrc, GpuVgpuLicense
+from clusterwatt.readings.gpu import GpuBoard, GpuVgpuLicense
+from clusterwatt.readings.gpu_links import GpuNvlinkCrc
 from tests.nvml.drivers import Bench
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from clusterwatt.readings.agent import CollectorErrors, CollectorState
-from clusterwatt.readings.gpu import GpuPcieTraffic
+from clusterwatt.readings.gpu_links import GpuPcieTraffic
 from clusterwatt.readings.gpu_measured import (
     GpuActivity,
     GpuActivitySignal,

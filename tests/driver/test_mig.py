@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from clusterwatt.readings.agent import CollectorErrors
-from clusterwatt.readings.gpu import GpuEccErrors, GpuInfo, GpuMemory, GpuMode, GpuPower, GpuUse
+from clusterwatt.readings.gpu import GpuInfo, GpuMemory, GpuMode, GpuPower, GpuUse
+from clusterwatt.readings.gpu_health import GpuEccErrors
 from clusterwatt.readings.gpu_measured import (
     DriverUp,
     GpuActive,

@@ -11,7 +11,9 @@ from clusterwatt.config.problems import ConfigError
 from clusterwatt.fleet import scenario
 from clusterwatt.fleet.scenario import Fault, Scenario
 from clusterwatt.readings.agent import CollectorState
-from clusterwatt.readings.gpu import GpuEccErrors, GpuNvlinkLink, GpuThrottle
+from clusterwatt.readings.gpu import GpuThrottle
+from clusterwatt.readings.gpu_health import GpuEccErrors
+from clusterwatt.readings.gpu_links import GpuNvlinkLink
 from clusterwatt.readings.gpu_measured import DriverDown, DriverUp, GpuDown, GpuXid
 from clusterwatt.readings.host import BlockedProcesses, ClockSync, NodeMaintenance
 from clusterwatt.readings.network import RdmaPort

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from clusterwatt.meters.activity import ActivityMeter
 from clusterwatt.readings.base import Failure
-from clusterwatt.readings.gpu import GpuGpm, GpuIntegrals, GpuPcieTraffic, GpuUse
+from clusterwatt.readings.gpu import GpuGpm, GpuIntegrals, GpuUse
+from clusterwatt.readings.gpu_links import GpuPcieTraffic
 from clusterwatt.readings.gpu_measured import (
     GpuActive,
     GpuActivity,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterwatt.learnt import Learnt
 from clusterwatt.meters.nvlinks import remembered
-from clusterwatt.readings.gpu import GpuNvlinks
+from clusterwatt.readings.gpu_links import GpuNvlinks
 from tests.clocks import FakeClock
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from clusterwatt.catalog import STANDARD, Table
 from clusterwatt.nvml.device import Device, member_bytes
-from clusterwatt.readings.gpu import GpuFabricInfo, GpuFabricState
+from clusterwatt.readings.gpu_links import GpuFabricInfo, GpuFabricState
 
 STATE = Table(GpuFabricState, labels=("gpu", "uuid", "state"))
 INFO = Table(GpuFabricInfo, labels=("gpu", "uuid", "cluster_uuid", "clique", "chassis", "slot", "tray"))

@@ -20,9 +20,9 @@ from clusterwatt.nvml.constants import (
     VIRTUALIZATION_VGPU,
 )
 from clusterwatt.nvml.device import Device
-from clusterwatt.readings.gpu import (
+from clusterwatt.readings.gpu import GpuMode
+from clusterwatt.readings.gpu_health import (
     GpuEccErrors,
-    GpuMode,
     GpuRecoveryAction,
     GpuRemappedRows,
     GpuRepair,

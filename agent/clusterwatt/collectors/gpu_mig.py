@@ -25,7 +25,8 @@ from clusterwatt.nvml.constants import ECC_UNCORRECTED, ECC_VOLATILE, LOCATION_S
 from clusterwatt.nvml.device import Device
 from clusterwatt.nvml.errors import DeviceTrouble
 from clusterwatt.readings.base import Failure
-from clusterwatt.readings.gpu import GpuEccErrors, GpuInfo, GpuIntegrals, Group
+from clusterwatt.readings.gpu import GpuInfo, GpuIntegrals, Group
+from clusterwatt.readings.gpu_health import GpuEccErrors
 
 LOOK_EVERY_S = 10.0
 IN_NAMES = " MIG "  # "NVIDIA H100 80GB HBM3 MIG 3g.40gb"

@@ -35,7 +35,7 @@ from clusterwatt.nvml.constants import (
     Field,
 )
 from clusterwatt.nvml.device import Device
-from clusterwatt.readings.gpu import (
+from clusterwatt.readings.gpu_links import (
     GpuC2cErrors,
     GpuNvlinkCrc,
     GpuNvlinkErrors,

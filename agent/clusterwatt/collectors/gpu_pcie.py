@@ -13,7 +13,8 @@ from clusterwatt.nvml.constants import (
     Field,
 )
 from clusterwatt.nvml.device import Device
-from clusterwatt.readings.gpu import GpuBar1, GpuPcieErrors, GpuPcieLink, GpuPcieTraffic
+from clusterwatt.readings.gpu import GpuBar1
+from clusterwatt.readings.gpu_links import GpuPcieErrors, GpuPcieLink, GpuPcieTraffic
 
 log = logging.getLogger("clusterwatt.gpu")
 

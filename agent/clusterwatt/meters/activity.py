@@ -13,7 +13,8 @@ from clusterwatt.catalog import CORE, FULL, STANDARD, Table
 from clusterwatt.clock import GAP_INTERVALS
 from clusterwatt.meters.energy import Total
 from clusterwatt.readings.base import Failure, Reading
-from clusterwatt.readings.gpu import GpuGpm, GpuIntegrals, GpuPcieTraffic, GpuUse
+from clusterwatt.readings.gpu import GpuGpm, GpuIntegrals, GpuUse
+from clusterwatt.readings.gpu_links import GpuPcieTraffic
 from clusterwatt.readings.gpu_measured import (
     GpuActive,
     GpuActivity,

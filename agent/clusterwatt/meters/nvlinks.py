@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from clusterwatt.learnt import Learnt
-from clusterwatt.readings.gpu import GpuNvlinks
+from clusterwatt.readings.gpu_links import GpuNvlinks
 
 KIND = "nvlinks"
 

@@ -1,8 +1,33 @@
-"""What the driver host reads of each GPU."""
+"""What the driver host reads of each GPU; errors of its memory and its links stand in files of their own."""
 
 from __future__ import annotations
 
 from clusterwatt.readings.base import Reading
+from clusterwatt.readings.gpu_health import (
+    GpuEccErrors,
+    GpuRecoveryAction,
+    GpuRemappedRows,
+    GpuRepair,
+    GpuRetiredPages,
+    GpuRetiredPagesPending,
+    GpuRowBanks,
+    GpuRowRemap,
+    GpuSram,
+)
+from clusterwatt.readings.gpu_links import (
+    GpuC2cErrors,
+    GpuFabricInfo,
+    GpuFabricState,
+    GpuNvlinkCrc,
+    GpuNvlinkErrors,
+    GpuNvlinkLink,
+    GpuNvlinkLinkErrors,
+    GpuNvlinks,
+    GpuNvlinkTraffic,
+    GpuPcieErrors,
+    GpuPcieLink,
+    GpuPcieTraffic,
+)
 
 
 class GpuInfo(Reading, frozen=True):
@@ -215,87 +240,6 @@ class GpuThrottle(Reading, frozen=True):
     active: float | None = None
 
 
-class GpuEccErrors(Reading, frozen=True):
-    """ECC errors. type: corrected, uncorrected; window: volatile, aggregate; location: dram, sram, all."""
-
-    gpu: str
-    uuid: str
-    type: str
-    window: str
-    location: str
-    errors: float
-
-
-class GpuSram(Reading, frozen=True):
-    """1: uncorrected SRAM errors have passed the vendor's mark for replacement."""
-
-    gpu: str
-    uuid: str
-    threshold_exceeded: float
-
-
-class GpuRemappedRows(Reading, frozen=True):
-    """Rows of device memory that were remapped. cause: correctable, uncorrectable."""
-
-    gpu: str
-    uuid: str
-    cause: str
-    rows: float
-
-
-class GpuRowRemap(Reading, frozen=True):
-    """1: a row waits for a reset to be remapped; a remapping has failed."""
-
-    gpu: str
-    uuid: str
-    pending: float
-    failed: float
-
-
-class GpuRowBanks(Reading, frozen=True):
-    """Memory banks by the spare rows they have left. spare: max, high, partial, low, none."""
-
-    gpu: str
-    uuid: str
-    spare: str
-    banks: float
-
-
-class GpuRetiredPages(Reading, frozen=True):
-    """Pages of device memory that were retired. cause: single_bit, double_bit."""
-
-    gpu: str
-    uuid: str
-    cause: str
-    pages: float
-
-
-class GpuRetiredPagesPending(Reading, frozen=True):
-    """1: pages wait for a reset to be retired."""
-
-    gpu: str
-    uuid: str
-    pending: float
-
-
-class GpuRepair(Reading, frozen=True):
-    """1: a repair waits for a reset. part: channel, tpc."""
-
-    gpu: str
-    uuid: str
-    part: str
-    pending: float
-
-
-class GpuRecoveryAction(Reading, frozen=True):
-    """1 for the action that the driver asks for, 0 for the others (`none` is one of them)."""
-
-    gpu: str
-    uuid: str
-    action: str
-    wanted: float
-
-
 class GpuMode(Reading, frozen=True):
     """1: a mode is on. mode: persistence, mig, ecc."""
 
@@ -312,123 +256,6 @@ class GpuBar1(Reading, frozen=True):
     uuid: str
     total_bytes: float
     used_bytes: float
-
-
-class GpuPcieTraffic(Reading, frozen=True):
-    """Bytes over PCIe, as the driver counts them."""
-
-    gpu: str
-    uuid: str
-    receive_bytes: float | None = None
-    transmit_bytes: float | None = None
-
-
-class GpuPcieLink(Reading, frozen=True):
-    """The PCIe link as it has trained, the most it could be, and its replays."""
-
-    gpu: str
-    uuid: str
-    generation: float | None = None
-    width: float | None = None
-    generation_max: float | None = None
-    width_max: float | None = None
-    replays: float | None = None
-
-
-class GpuPcieErrors(Reading, frozen=True):
-    """A PCIe error counter."""
-
-    gpu: str
-    uuid: str
-    error: str
-    errors: float
-
-
-class GpuNvlinkTraffic(Reading, frozen=True):
-    """Bytes over all NVLinks of the GPU."""
-
-    gpu: str
-    uuid: str
-    receive_bytes: float | None = None
-    transmit_bytes: float | None = None
-
-
-class GpuNvlinks(Reading, frozen=True):
-    """How many NVLinks are up, and how many should be. `up` is None while no link says."""
-
-    gpu: str
-    uuid: str
-    up: float | None
-    expected: float
-
-
-class GpuNvlinkErrors(Reading, frozen=True):
-    """Errors of all NVLinks. error: replay, recovery, crc, symbol."""
-
-    gpu: str
-    uuid: str
-    error: str
-    errors: float
-
-
-class GpuNvlinkLink(Reading, frozen=True):
-    """One NVLink: whether it is up, and its bytes."""
-
-    gpu: str
-    uuid: str
-    link: str
-    up: float | None = None
-    receive_bytes: float | None = None
-    transmit_bytes: float | None = None
-
-
-class GpuNvlinkLinkErrors(Reading, frozen=True):
-    """Errors of one NVLink, by the words of `GpuNvlinkErrors`."""
-
-    gpu: str
-    uuid: str
-    link: str
-    error: str
-    errors: float
-
-
-class GpuNvlinkCrc(Reading, frozen=True):
-    """CRC errors of all NVLinks, of flow control and of data, on boards that tell them apart."""
-
-    gpu: str
-    uuid: str
-    flow_control_errors: float | None = None
-    data_errors: float | None = None
-
-
-class GpuC2cErrors(Reading, frozen=True):
-    """Errors of the CPU-GPU link of a superchip. error: interrupt, replay, replay_back_to_back."""
-
-    gpu: str
-    uuid: str
-    error: str
-    errors: float
-
-
-class GpuFabricState(Reading, frozen=True):
-    """1 for the state of the registration with the NVSwitch fabric, 0 for the others."""
-
-    gpu: str
-    uuid: str
-    state: str
-    current: float
-
-
-class GpuFabricInfo(Reading, frozen=True):
-    """The GPU's place: GPUs of one cluster and clique reach each other by NVLink; empty: not stated."""
-
-    gpu: str
-    uuid: str
-    cluster_uuid: str
-    clique: str
-    chassis: str
-    slot: str
-    tray: str
 
 
 class GpuBoard(Reading, frozen=True):

@@ -11,26 +11,30 @@ from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu import (
     GpuBoard,
     GpuClock,
-    GpuEccErrors,
     GpuEngines,
     GpuGpm,
     GpuIntegrals,
     GpuMemory,
+    GpuPower,
+    GpuTemperature,
+    GpuThrottle,
+    GpuUse,
+    GpuVgpuLicense,
+)
+from clusterwatt.readings.gpu_health import (
+    GpuEccErrors,
+    GpuRemappedRows,
+    GpuRetiredPages,
+    GpuRetiredPagesPending,
+    GpuRowRemap,
+)
+from clusterwatt.readings.gpu_links import (
     GpuNvlinkCrc,
     GpuNvlinkErrors,
     GpuNvlinkLink,
     GpuNvlinkTraffic,
     GpuPcieLink,
     GpuPcieTraffic,
-    GpuPower,
-    GpuRemappedRows,
-    GpuRetiredPages,
-    GpuRetiredPagesPending,
-    GpuRowRemap,
-    GpuTemperature,
-    GpuThrottle,
-    GpuUse,
-    GpuVgpuLicense,
 )
 from clusterwatt.readings.gpu_measured import GpuXid, GpuXids
 from tests.expose.dcgm.pages import (

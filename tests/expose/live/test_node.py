@@ -15,13 +15,12 @@ from clusterwatt.readings.gpu import (
     GpuPerformanceState,
     GpuPower,
     GpuPowerLimit,
-    GpuRecoveryAction,
-    GpuRowRemap,
     GpuTemperature,
     GpuTemperatureMargin,
     GpuThrottle,
     GpuUse,
 )
+from clusterwatt.readings.gpu_health import GpuRecoveryAction, GpuRowRemap
 from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp
 from clusterwatt.readings.host import BlockedProcesses, Boot, Load, Memory
 from clusterwatt.readings.network import Network, RdmaPort, RdmaPortExpectation, RdmaPortInfo

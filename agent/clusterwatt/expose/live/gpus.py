@@ -16,13 +16,12 @@ from clusterwatt.readings.gpu import (
     GpuMemory,
     GpuPerformanceState,
     GpuPowerLimit,
-    GpuRecoveryAction,
-    GpuRowRemap,
     GpuTemperature,
     GpuTemperatureMargin,
     GpuThrottle,
     GpuUse,
 )
+from clusterwatt.readings.gpu_health import GpuRecoveryAction, GpuRowRemap
 from clusterwatt.readings.gpu_measured import DriverDown, DriverInfo, DriverUp, GpuDown, GpuUp
 from clusterwatt.readings.snapshot import Snapshot
 
