@@ -80,7 +80,7 @@ def test_the_defaults_are_those_of_the_documentation(tmp_path: Path) -> None:
         ("tls_server_conf: {}", "web.yml:1:1: tls_server_conf: unknown; did you mean tls_server_config?"),
         (PAIR + "  cert_fil: c", "web.yml:4:3: tls_server_config.cert_fil: unknown; did you mean cert_file?"),
         (PAIR + "  key_file: c", "web.yml:4:3: tls_server_config.key_file: given twice: keep one"),
-        ("tls_server_config: {cert_file: a}", "web.yml:1:1: tls_server_config: key_file is missing"),
+        ("tls_server_config: {cert_file: a}", "web.yml:1:1: tls_server_config.key_file: missing: without it"),
         (PAIR + "  min_version: TLS11", "web.yml:4:3: tls_server_config.min_version: TLS11 is broken"),
         (PAIR + "  max_version: TLS14", 'web.yml:4:3: tls_server_config.max_version: unknown: "TLS14"'),
         (PAIR + "  min_version: TLS13\n  max_version: TLS12", "no version is left"),
@@ -99,7 +99,7 @@ def test_the_defaults_are_those_of_the_documentation(tmp_path: Path) -> None:
             "rate_limit: {interval: 1}",
             "rate_limit.interval: expected a time such as 1s, 250ms or 1m30s, got 1",
         ),
-        ("rate_limit: {interval: 1s}", "burst is missing"),
+        ("rate_limit: {interval: 1s}", "rate_limit.burst: missing: with 0"),
         ("", "web.yml: the file is empty"),  # half written, perhaps: it must not let everybody in
     ],
 )
@@ -149,3 +149,26 @@ def test_durations_are_those_of_go(text: str, seconds: float) -> None:
 def test_what_go_takes_for_no_duration_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="unit"):
         duration_seconds(text)
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    """Of a wrong name, a wrong type, a wrong value, what is missing, and what does not go together."""
+    text = (
+        "tls_server_config:\n"
+        "  cert_fil: web.crt\n"
+        "  min_version: TLS14\n"
+        "  cipher_suites: [TLS_ECDHE_RSA]\n"
+        "http_server_config: {headers: {X-Powered-By: me}}\n"
+        "rate_limit: {interval: 1}\n"
+        "basic_auth_users: {ann: geheim}\n"
+    )
+    told = [line.split(": ")[:2] for line in problems(tmp_path, text)]
+    assert told == [
+        ["web.yml:1:1", "tls_server_config.key_file"],
+        ["web.yml:2:3", "tls_server_config.cert_fil"],
+        ["web.yml:3:3", "tls_server_config.min_version"],
+        ["web.yml:4:19", "tls_server_config.cipher_suites[0]"],
+        ["web.yml:5:32", "http_server_config.headers.X-Powered-By"],
+        ["web.yml:6:14", "rate_limit.interval"],
+        ["web.yml:7:20", "basic_auth_users.ann"],
+    ]

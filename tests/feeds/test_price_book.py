@@ -147,7 +147,7 @@ PERIODS = HEAD + "electricity:\n  time_zone: Europe/Berlin\n  periods:\n"
     [
         ("", "book: the file is empty"),
         ("- 1\n", "book:1:1: expected a section of settings, got a list"),
-        ("currency: EUR\n", "book:1:1: as_of is missing: expected text that is not empty"),
+        ("currency: EUR\n", "book:1:1: as_of: missing: expected text that is not empty"),
         ("as_of: autumn\ncurrency: EUR\n", 'book:1:1: as_of: expected a date as 2026-09-30, got "autumn"'),
         (
             "as_of: 2026-09-30\ncurrency: euro\n",
@@ -161,7 +161,7 @@ PERIODS = HEAD + "electricity:\n  time_zone: Europe/Berlin\n  periods:\n"
         ),
         (
             HEAD + "electricity: {zone: DE}\n",
-            "book:3:1: electricity: expected price_per_kwh, or periods with a time_zone",
+            "book:3:1: electricity.price_per_kwh: missing: a price, or periods with a time_zone",
         ),
         (
             PERIODS.replace("Berlin", "Berlni") + "    - {price_per_kwh: 1}\n",
@@ -196,7 +196,7 @@ PERIODS = HEAD + "electricity:\n  time_zone: Europe/Berlin\n  periods:\n"
         (
             HEAD + "gpus:\n  - {name: H100, spot_per_hour: 1}\n",
             (
-                "book:4:5: gpus[0]: no price for purchase on_demand: add on_demand_per_hour, or say with "
+                "book:4:5: gpus[0].on_demand_per_hour: missing: a price for purchase on_demand, or say with "
                 "purchase how it is bought"
             ),
         ),
@@ -244,3 +244,34 @@ def test_old_prices_are_told(tmp_path: Path) -> None:
     (note,) = prices.notes(local("2027-11-30T12:00"))
     assert "as of 2026-09-30, more than a year ago" in note
     assert not list(prices.notes(local("2026-11-30T12:00")))
+
+
+def test_all_mistakes_of_a_book_are_told_at_once(tmp_path: Path) -> None:
+    """Of a wrong name, a wrong type, a wrong value, what is missing, and what does not go together."""
+    text = (
+        "as_of: yesterday\n"
+        "curency: EUR\n"
+        "electricity:\n"
+        "  time_zone: Europe/Berlyn\n"
+        "  periods:\n"
+        "  - {price_per_kwh: cheap, weekdays: [mo]}\n"
+        "gpus:\n"
+        "- {name: H100, spot_per_hour: 1}\n"
+        "- {name: '[', on_demand_per_hour: 1}\n"
+        "- {name: A100, purchase: stolen}\n"
+        "budgets:\n"
+        "- {account: a, per_month: 1}\n"
+        "- {account: a, per_month: 2}\n"
+    )
+    told = [line.split(": ")[:2] for line in refusal(tmp_path, text).splitlines()]
+    assert told == [
+        ["book:1:1", "as_of"],
+        ["book:2:1", "curency"],
+        ["book:4:3", "electricity.time_zone"],
+        ["book:6:6", "electricity.periods[0].price_per_kwh"],
+        ["book:6:38", "electricity.periods[0].weekdays[0]"],
+        ["book:8:3", "gpus[0].on_demand_per_hour"],
+        ["book:9:4", "gpus[1].name"],
+        ["book:10:16", "gpus[2].purchase"],
+        ["book:13:4", "budgets[1].account"],
+    ]

@@ -61,7 +61,7 @@ def test_every_rule_has_a_firing_and_a_near_miss() -> None:
             "fault: xidd, node: node-0001, gpu: 0",
             'bad.yaml:2:4: faults[0].fault: "xidd" is unknown; did you mean xid?',
         ),
-        ("fault: xid, node: node-0001, gpu: 0", "code is missing: xid needs it"),
+        ("fault: xid, node: node-0001, gpu: 0", "bad.yaml:2:3: faults[0].code: missing: xid needs it"),
         ("fault: xid, node: node-0017, gpu: 0, code: 79", "expected node-0001 to node-0016"),
         ("fault: xid, node: node-0001, gpu: 8, code: 79", "faults[0].gpu: expected a GPU from 0 to 7"),
         ("fault: blocked, node: node-0005..node-0002", "expected the first of the nodes before the last"),
@@ -71,7 +71,7 @@ def test_every_rule_has_a_firing_and_a_near_miss() -> None:
         ),
         ("fault: hang, job: nobody", "expected a job of the cluster: chat, "),
         ("fault: hang, jobs: chat", "bad.yaml:2:17: faults[0].jobs: unknown; did you mean job?"),
-        ("fault: port_down, item: mlx5_0", "node is missing: port_down needs it"),
+        ("fault: port_down, item: mlx5_0", "bad.yaml:2:3: faults[0].node: missing: port_down needs it"),
     ],
 )
 def test_mistakes_are_told_with_their_place(
@@ -83,6 +83,40 @@ def test_mistakes_are_told_with_their_place(
         load("bad.yaml")
     assert expected in str(raised.value)
     assert str(raised.value).startswith("bad.yaml:2:")
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a wrong type, a wrong name, a wrong value, what is missing, and what does not fit the cluster."""
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text(
+        "abuot: nothing\n"
+        "jobs:\n"
+        "- {name: mine, node: node-0099, gpus: [0, 9]}\n"
+        "- {name: other, node: node-0001, gpus: all, does: nothing}\n"
+        "- {name: third, node: node-0001}\n"
+        "faults:\n"
+        "- {fault: xidd, at: 5, node: node-0017}\n"
+        "- {fault: xid, node: node-0001, gpu: many, code: 79}\n"
+        "- {fault: hang, job: mine}\n"
+        "- {fault: xid, node: node-0001, gpu: 0, cod: 79}\n"
+        "- nothing\n"
+    )
+    with pytest.raises(ConfigError) as raised:
+        load("bad.yaml")
+    told = [line.split(": ")[:2] for line in str(raised.value).splitlines()]
+    assert told == [
+        ["bad.yaml:1:1", "abuot"],
+        ["bad.yaml:3:16", "jobs[0].node"],
+        ["bad.yaml:3:33", "jobs[0].gpus"],
+        ["bad.yaml:4:34", "jobs[1].gpus"],
+        ["bad.yaml:4:45", "jobs[1].does"],
+        ["bad.yaml:7:4", "faults[0].fault"],
+        ["bad.yaml:7:17", "faults[0].at"],
+        ["bad.yaml:7:24", "faults[0].node"],
+        ["bad.yaml:8:33", "faults[1].gpu"],
+        ["bad.yaml:10:41", "faults[3].cod"],
+        ["bad.yaml:11:3", "faults[4]"],
+    ]
 
 
 def test_a_file_that_is_not_there_lists_those_that_are() -> None:

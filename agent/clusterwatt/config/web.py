@@ -124,9 +124,7 @@ def read(path: Path) -> Record[Web]:
         record = records.read(path, Web)
     except ConfigError as error:
         raise ConfigError([_without_quotes(problem) for problem in error.problems]) from None
-    problems = [record.problem(where, text) for where, text in _wrong(record.content)]
-    if problems:
-        raise ConfigError(problems)
+    record.settle(record.problem(where, text) for where, text in _wrong(record.content))
     tls = record.content.tls_server_config
     if tls is None:
         return record
@@ -153,7 +151,7 @@ def _wrong(web: Web) -> Iterator[tuple[str, str]]:
             yield path, f"expected {' or '.join(HEADERS[name])}"
     limit = web.rate_limit
     if limit.interval_seconds and not limit.burst:
-        yield "rate_limit", "burst is missing: with 0 no request would ever be answered"
+        yield "rate_limit.burst", "missing: with 0 no request would ever be answered"
     if any(":" in name for name in web.basic_auth_users):
         # The name is not told: without the space behind a colon it ends with the password.
         yield "basic_auth_users", "a name holds a colon; a space belongs between `name:` and the hash"
@@ -162,7 +160,7 @@ def _wrong(web: Web) -> Iterator[tuple[str, str]]:
 def _wrong_tls(tls: TlsServer) -> Iterator[tuple[str, str]]:
     for name in ("cert_file", "key_file"):
         if not getattr(tls, name):
-            yield "", f"{name} is missing: without it there is no TLS; leave tls_server_config out for none"
+            yield name, "missing: without it there is no TLS; leave tls_server_config out for none"
     yield from _wrong_clients(tls)
     for name in ("min_version", "max_version"):
         version = getattr(tls, name)

@@ -15,7 +15,7 @@ from msgspec import Meta
 from clusterwatt.config import records
 from clusterwatt.config.document import Origin
 from clusterwatt.config.model import NotEmpty, Pattern
-from clusterwatt.config.problems import ConfigError, Problem, shown
+from clusterwatt.config.problems import Problem, shown
 from clusterwatt.config.records import Record
 from clusterwatt.feeds.tariff import Electricity, Money, Part, Tariff, tariff_of
 
@@ -157,8 +157,7 @@ def checked(record: Record[Pages]) -> Book:
     tariff = tariff_of(pages.electricity, record, problems)
     problems += _gpus(record)
     problems += _budgets(record)
-    if problems:
-        raise ConfigError(problems)
+    record.settle(problems)
     return Book(pages, as_of, tariff)
 
 
@@ -166,10 +165,11 @@ def _gpus(record: Record[Pages]) -> Iterator[Problem]:
     pages = record.content
     for index, gpu in enumerate(pages.gpus):
         purchase = gpu.purchase or pages.purchase
-        if gpu.per_hour(purchase) is None:
+        of = f"gpus[{index}].purchase" if gpu.purchase else "purchase"
+        if gpu.per_hour(purchase) is None and not record.is_wrong(of):
             missing = "owned" if purchase == "owned" else f"{purchase}_per_hour"
-            remedy = f"add {missing}, or say with purchase how it is bought"
-            yield record.problem(f"gpus[{index}]", f"no price for purchase {purchase}: {remedy}")
+            said = f"missing: a price for purchase {purchase}, or say with purchase how it is bought"
+            yield record.problem(f"gpus[{index}].{missing}", said)
 
 
 def _budgets(record: Record[Pages]) -> Iterator[Problem]:

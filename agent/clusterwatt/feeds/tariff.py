@@ -92,8 +92,9 @@ def tariff_of(electricity: Electricity | None, record: Record[Any], problems: li
     if electricity is None:
         return None
     if not electricity.periods:
-        if electricity.price_per_kwh is None:
-            problems.append(record.problem(ABOVE, "expected price_per_kwh, or periods with a time_zone"))
+        if electricity.price_per_kwh is None and not record.is_wrong(f"{ABOVE}.periods"):
+            said = "missing: a price, or periods with a time_zone"
+            problems.append(record.problem(f"{ABOVE}.price_per_kwh", said))
         if electricity.time_zone:  # months begin in it
             _zone_of(electricity, record, problems)
         return None
@@ -116,7 +117,7 @@ def tariff_of(electricity: Electricity | None, record: Record[Any], problems: li
                 spans[month + 1, weekday] += [
                     Span(start, end, period.price_per_kwh, index) for start, end in hours
                 ]
-    if len(problems) > before or zone is None:
+    if len(problems) > before or zone is None or record.is_wrong(f"{ABOVE}.periods"):
         return None
     problems += _faults(record, spans)
     return Tariff(zone, spans)

@@ -161,8 +161,7 @@ def load(text: str, cluster: Cluster, accounts: Collection[str]) -> Scenario:
         record = records.read(path, Scenario)
     problems = list(_problems_of_jobs(record, cluster))
     problems += _problems_of_faults(record, cluster, accounts)
-    if problems:
-        raise ConfigError(problems)
+    record.settle(problems)
     return record.content
 
 
@@ -194,7 +193,7 @@ def _problems_of_jobs(record: Record[Scenario], cluster: Cluster) -> Iterator[Pr
             continue
         if len({scheduler_of(node) for node in nodes_of(job.node, cluster.nodes)}) > 1:
             yield record.problem(f"{path}.node", "expected nodes of one scheduler")
-        boards = job.boards(cluster.nodes, cluster.gpus)
+        boards = [] if record.is_wrong(path) else job.boards(cluster.nodes, cluster.gpus)
         if (other := next((holder[board] for board in boards if board in holder), None)) is not None:
             yield record.problem(
                 path, f"{shown(other)} holds some of these GPUs: give each of them to one job"
@@ -211,28 +210,28 @@ def _problems_of_faults(
 ) -> Iterator[Problem]:
     own = [job for job in record.content.jobs if mistake_in_nodes(job.node, cluster.nodes) is None]
     taken = {board for job in own for board in job.boards(cluster.nodes, cluster.gpus)}
-    jobs = {job.name for job in own}
+    jobs = {job.name for job in record.content.jobs}
     jobs |= {lane.kind.name for lane in cluster.lanes if not taken.issuperset(lane.boards)}
+    named = not any(record.is_wrong(f"jobs[{index}].name") for index in range(len(record.content.jobs)))
     for index, fault in enumerate(record.content.faults):
         path = f"faults[{index}]"
+        yield from _times(record, path, fault)
+        if fault.node and (mistake := mistake_in_nodes(fault.node, cluster.nodes)) is not None:
+            yield record.problem(f"{path}.node", f'{mistake}, got "{shown(fault.node)}"')
         needs = FAULTS.get(fault.fault)
         if needs is None:
             meant = nearest(fault.fault, FAULTS)
             remedy = f"did you mean {meant}?" if meant else f"known: {', '.join(FAULTS)}"
             yield record.problem(f"{path}.fault", f'"{shown(fault.fault)}" is unknown; {remedy}')
             continue
-        yield from _times(record, path, fault)
         for name in needs.also:
             if getattr(fault, name) in ("", None):
-                yield record.problem(path, f"{name} is missing: {fault.fault} needs it")
-        if needs.where in ("gpu", "node"):
-            if not fault.node:
-                yield record.problem(path, f"node is missing: {fault.fault} needs it")
-            elif (mistake := mistake_in_nodes(fault.node, cluster.nodes)) is not None:
-                yield record.problem(f"{path}.node", f'{mistake}, got "{shown(fault.node)}"')
+                yield record.problem(f"{path}.{name}", f"missing: {fault.fault} needs it")
+        if needs.where in ("gpu", "node") and not fault.node:
+            yield record.problem(f"{path}.node", f"missing: {fault.fault} needs it")
         if needs.where == "gpu" and (fault.gpu is None or not 0 <= fault.gpu < cluster.gpus):
             yield record.problem(f"{path}.gpu", f"expected a GPU from 0 to {cluster.gpus - 1}")
-        if needs.where == "job" and fault.job not in jobs:
+        if needs.where == "job" and named and fault.job not in jobs:
             yield record.problem(f"{path}.job", f"expected a job of the cluster: {', '.join(sorted(jobs))}")
         if needs.where == "account" and fault.account not in accounts:
             yield record.problem(f"{path}.account", f"expected an account: {', '.join(sorted(accounts))}")
