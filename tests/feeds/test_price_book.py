@@ -269,7 +269,7 @@ def test_all_mistakes_of_a_book_are_told_at_once(tmp_path: Path) -> None:
         ["book:2:1", "curency"],
         ["book:4:3", "electricity.time_zone"],
         ["book:6:6", "electricity.periods[0].price_per_kwh"],
-        ["book:6:38", "electricity.periods[0].weekdays[0]"],
+        ["book:6:39", "electricity.periods[0].weekdays[0]"],
         ["book:8:3", "gpus[0].on_demand_per_hour"],
         ["book:9:4", "gpus[1].name"],
         ["book:10:16", "gpus[2].purchase"],

@@ -165,8 +165,8 @@ def _gpus(record: Record[Pages]) -> Iterator[Problem]:
     pages = record.content
     for index, gpu in enumerate(pages.gpus):
         purchase = gpu.purchase or pages.purchase
-        of = f"gpus[{index}].purchase" if gpu.purchase else "purchase"
-        if gpu.per_hour(purchase) is None and not record.is_wrong(of):
+        is_known = not any(map(record.is_wrong, ("purchase", f"gpus[{index}].purchase")))
+        if gpu.per_hour(purchase) is None and is_known:
             missing = "owned" if purchase == "owned" else f"{purchase}_per_hour"
             said = f"missing: a price for purchase {purchase}, or say with purchase how it is bought"
             yield record.problem(f"gpus[{index}].{missing}", said)
