@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 
 import pynvml
 
@@ -56,6 +57,7 @@ def test_field_values_and_samples_lie_in_memory_as_the_binding_has_them() -> Non
     field.value.ullVal = 7
     assert values.FIELD.size == ctypes.sizeof(field)
     assert values.FIELD.unpack(bytes(field)) == (1, 2, 3, 4, 5, 6, (7).to_bytes(8, "little"))
+    assert struct.unpack("=" + values.ANSWER, bytes(field)) == (5, 6, (7).to_bytes(8, "little"))
     sample = pynvml.c_nvmlSample_t(1)
     sample.sampleValue.ullVal = 2
     assert values.SAMPLE.size == ctypes.sizeof(sample)

@@ -139,35 +139,39 @@ class Throttle:
         self._device = device
         self._clock = clock
         self._since_s = clock.monotonic_s()
-        self._counters = {**COUNTERS, **hardware_counters(device.driver_version)}
-        self._held = {reason: HeldDown(interval_s) for reason in REASONS}
+        counters = {**COUNTERS, **hardware_counters(device.driver_version)}
+        self._held = [(reason, HeldDown(interval_s), counters.get(reason)) for reason in REASONS]
         self._supported: int | None = None
         self._unknown = False  # a bit that has no name here was supported or set
-        self.fields = tuple(self._counters.values())
+        self.fields = tuple(counters.values())
 
     def read(self, values: Mapping[Field, float]) -> Iterator[GpuThrottle]:
         """All reasons that the card supports, from the fields just read and the mask of the moment."""
         now_s = self._clock.monotonic_s()
         active = self._active()
-        for reason in REASONS:
-            held = self._held[reason]
-            field = self._counters.get(reason)
+        for reason, held, field in self._held:
+            state = active.get(reason)
             nanoseconds = None if field is None or held.distrusted else values.get(field)
             if nanoseconds is not None:
                 held.count(nanoseconds, now_s)
                 if held.distrusted:
                     log.warning("GPU %s: field %s is no counter of %s", self._device.gpu, field, reason)
-            counted = field is not None and not held.distrusted and not self._device.lacks(*field)
-            if not counted and reason in active:
-                held.see(active[reason], now_s)
-            if held.seconds is not None or reason in active:
+            counted = (
+                field is not None
+                and not held.distrusted
+                and (nanoseconds is not None or not self._device.lacks(*field))
+            )
+            if state is not None and not counted:
+                held.see(state, now_s)
+            seconds = held.seconds
+            if seconds is not None or state is not None:
                 yield GpuThrottle(
                     gpu=self._device.gpu,
                     uuid=self._device.uuid,
                     reason=reason,
                     since_s=self._since_s,
-                    throttle_seconds=held.seconds,
-                    active=active.get(reason),
+                    throttle_seconds=seconds,
+                    active=state,
                 )
 
     def _active(self) -> dict[str, float]:

@@ -10,7 +10,7 @@ Times are CLOCK_MONOTONIC, which is the same in both processes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
+from itertools import chain, repeat
 from typing import IO
 
 import msgspec
@@ -179,9 +179,8 @@ class FrameReader:
 
 
 def _changed(groups: tuple[Group, ...], before: tuple[Group, ...]) -> tuple[Group, ...]:
-    return tuple(
-        () if place < len(before) and group == before[place] else group for place, group in enumerate(groups)
-    )
+    pairs = zip(groups, chain(before, repeat(None)), strict=False)
+    return tuple([() if group == last else group for group, last in pairs])
 
 
 def _whole(groups: tuple[Group, ...], before: tuple[Group, ...]) -> tuple[Group, ...]:

@@ -264,7 +264,6 @@ class Device:
                 if len(self._batches) >= MOST_BATCHES:  # fields in trouble come and go one by one
                     self._batches.clear()
                 self._batches[batch.fields] = batch
-        values: dict[Field, float] = {}
         began_s = self._calls.now_s()
         try:
             self._calls.raw_call(
@@ -275,21 +274,19 @@ class Device:
             )
         except Refused as refused:
             self._judge(fields[0], str(refused), refused.code, *fields[1:])
-            return values
+            return {}
         slow = self._calls.slow(began_s)
         if slow:
             self._take_time("nvmlDeviceGetFieldValues", began_s, *fields)
-        answered: list[Field] = []
-        for field, code, value in batch.entries():
-            if code != 0:
-                self._judge(field, described(f"field {field}", code), code)
-                continue
-            answered.append(field)
-            if value is not None:
-                values[field] = value
+        values, codes = batch.answers()
+        for field, code in codes.items():
+            self._judge(field, described(f"field {field}", code), code)
+        answered = [field for field in fields if field not in codes] if codes else fields
         self.answers += len(answered)
-        self._offered.update(answered)
-        self._known_fields.update(number for number, _ in answered)
+        if codes or not batch.all_known:
+            self._offered.update(answered)
+            self._known_fields.update(number for number, _ in answered)
+            batch.all_known = not codes
         if not slow:
             self._patience.well(*answered)
         return values
