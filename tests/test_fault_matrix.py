@@ -33,6 +33,7 @@ TABLE = Path(__file__).parents[1] / "docs/FAULTS.md"
 FAULTY = simulated_uuid(1, 3)
 SETTINGS = HostSettings(1.0, 30.0, 0.8, 1.0, Simulate(profile="h100"))
 POWER_FIELDS, ENERGY_FIELDS = (185, 186), (83, 191)  # NVML_FI_DEV_POWER_*, *_ENERGY*
+ENERGY_CALL = "nvmlDeviceGetTotalEnergyConsumption"
 SECONDS = 12  # long enough for values to be stale, and for the tests to be quick
 DEADLINE_S = 20.0
 
@@ -119,8 +120,13 @@ class Node:
             self.clock.advance(1.0)
         return self.snapshots[-1]
 
+    def energies(self) -> dict[str, float]:
+        """Totals of the GPU by method; they add up."""
+        found = self.snapshots[-1].of(GpuEnergy)
+        return {energy.method: energy.energy_joules for energy in found if energy.uuid == FAULTY}
+
     def joules(self) -> float | None:
-        return next((e.energy_joules for e in self.snapshots[-1].of(GpuEnergy) if e.uuid == FAULTY), None)
+        return sum(self.energies().values()) if self.energies() else None
 
 
 @pytest.fixture
@@ -150,11 +156,12 @@ def hanging(call: str, gpu: int | None = None) -> Callable[[Node], None]:
     return hang
 
 
-def refusing(fields: tuple[int, ...], call: str) -> Callable[[Node], None]:
+def refusing(fields: tuple[int, ...], *calls: str) -> Callable[[Node], None]:
     """A quantity that is refused however it is asked for."""
 
     def refuse(node: Node) -> None:
-        node.faults.fail(call, 999, gpu=3)
+        for call in calls:
+            node.faults.fail(call, 999, gpu=3)
         for field in fields:
             node.faults.fail("nvmlDeviceGetFieldValues", 999, gpu=3, field=field)
 
@@ -181,7 +188,10 @@ BREAK: dict[str, Callable[[Node], None]] = {
     "GPU vanishes from the driver's list": vanishing,
     "a call on the GPU hangs": hanging("nvmlDeviceGetMemoryInfo*", gpu=3),
     "power is refused with an unknown error": refusing(POWER_FIELDS, "nvmlDeviceGetPowerUsage"),
-    "the energy counter is refused": refusing(ENERGY_FIELDS, "nvmlDeviceGetTotalEnergyConsumption"),
+    "the energy counter is refused": refusing(ENERGY_FIELDS, ENERGY_CALL),
+    "the energy counter and power are refused": refusing(
+        (*ENERGY_FIELDS, *POWER_FIELDS), ENERGY_CALL, "nvmlDeviceGetPowerUsage"
+    ),
     "the energy counter begins anew": beginning_anew,
     "every driver call hangs": hanging("*"),
     "the driver is unloaded": failing("*", 9),
@@ -212,16 +222,18 @@ def values(snapshot: Snapshot, uuid: str) -> str:
 def seen(node: Node) -> list[str]:
     """The cells of a row, all but the last, from two pages a second apart."""
     node.tick()
-    before = node.joules()
+    before = node.energies()
     snapshot = node.tick()
-    after = node.joules()
+    after = node.energies()
     faulty = tuple(down for down in snapshot.of(GpuDown) if down.uuid == FAULTY)
     (driver,) = snapshot.of(DriverUp)
     assert [up.up for up in snapshot.of(GpuUp) if up.uuid == FAULTY] == [0.0 if faulty else 1.0]
     assert snapshot.of(CpuTime), "a host series is missing"
     others = {values(snapshot, simulated_uuid(1, board)) for board in range(8) if board != 3}
     assert len(others) == 1
-    energy = "absent" if after is None or before is None else "moves" if after > before else "stands"
+    moving = [method for method in before.keys() & after.keys() if after[method] > before[method]]
+    energy = {"": "stands", "counter": "moves"}.get("".join(moving), f"moves ({', '.join(moving)})")
+    energy = energy if before and after else "absent"
     (state,) = (state for state in snapshot.of(CollectorState) if state.collector == "gpu")
     assert state.up == float(not snapshot.of(DriverDown))
     return [

@@ -81,7 +81,7 @@ class Node:
         self.activity: dict[str, float | None] = {info.uuid: 1.0 for info in self.infos}
         self.tensor: dict[str, float | None] = {}
         self.counter: dict[str, float] = dict.fromkeys(self.watts, 5_000.0)  # the driver's
-        self.offers_counter = True
+        self.offers_counter = self.offers_power = True
         self.ledger_told = True  # while it is False the meters count, and nothing is booked
         self.integral: dict[str, float] = dict.fromkeys(self.watts, 0.0)  # the driver host's
         self.since_s = self.now_s
@@ -108,7 +108,7 @@ class Node:
         self.wall_s += seconds if wall is None else wall
         for uuid, watts in self.watts.items():
             self.counter[uuid] += watts * seconds
-            self.integral[uuid] += 0.0 if uuid in self.silent else watts * seconds
+            self.integral[uuid] += watts * seconds if uuid not in self.silent and self.offers_power else 0.0
         for uuid, ratio in self.activity.items():
             self.active[uuid] += (ratio or 0.0) * seconds
         for uuid, ratio in self.tensor.items():

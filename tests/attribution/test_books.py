@@ -297,21 +297,38 @@ def test_until_all_sources_were_heard_nothing_is_called_free() -> None:
     assert node.sums("gpu_seconds") == {JOB: 10.0}
 
 
-def test_while_the_counter_is_refused_no_energy_is_shown_and_none_is_lost() -> None:
+def by_method(node: Node) -> dict[tuple[str, str], float]:
+    """Joules by job and method; the two of a job add up."""
+    sums: dict[tuple[str, str], float] = {}
+    for entry, amounts in node.take().items():
+        if amounts.joules:
+            key = entry.job_id, entry.method
+            sums[key] = sums.get(key, 0.0) + amounts.joules
+    return sums
+
+
+def closes(node: Node) -> bool:
+    """Whether what was booked is what was measured."""
+    return sum(node.joules().values()) == pytest.approx(sum(each.measured_joules for each in node.batches))
+
+
+def test_while_the_counter_is_refused_its_job_has_joules_that_say_so() -> None:
     node = Node()
     node.jobs(held_by(JOB, A))
     node.ticks(5)
     node.offers_counter = False
-    node.ticks(10)
-    assert set(states(node, "energy_joules").values()) == {None}
-    assert states(node)["active"] == pytest.approx(14.0)
+    node.ticks(13)
+    assert states(node, "energy_joules")["active"] == pytest.approx(17 * 400.0)
+    assert by_method(node) == pytest.approx({(JOB, "counter"): 4 * 400.0, (JOB, "integrated"): 13 * 400.0})
     node.offers_counter = True
     node.ticks(5)
-    assert node.joules() == pytest.approx({JOB: 19 * 400.0})
-    assert states(node, "energy_joules")["active"] == pytest.approx(19 * 400.0)
+    assert by_method(node) == pytest.approx({(JOB, "counter"): 9 * 400.0, (JOB, "integrated"): 13 * 400.0})
+    assert states(node)["active"] == pytest.approx(22.0)
+    assert closes(node)
 
 
-def test_joules_of_a_refused_counter_are_nobodys_when_the_holder_changed_meanwhile() -> None:
+def test_joules_that_stood_in_for_a_refused_counter_go_to_who_held_the_gpu() -> None:
+    """What the counter has beyond them is of all that time: of nobody, since the holder has changed."""
     node = Node()
     node.jobs(held_by(JOB, A))
     node.ticks(5)
@@ -320,11 +337,63 @@ def test_joules_of_a_refused_counter_are_nobodys_when_the_holder_changed_meanwhi
     node.jobs(held_by(OTHER, A))
     node.ticks(10)
     node.offers_counter = True
+    node.counter[A] += 100.0
+    node.tick()
+    assert by_method(node) == pytest.approx(
+        {
+            (JOB, "counter"): 4 * 400.0,
+            (JOB, "integrated"): 11 * 400.0,
+            (OTHER, "integrated"): 9 * 400.0,
+            ("", "counter"): 400.0 + 100.0,
+        }
+    )
+    node.ticks(4)
+    assert by_method(node)[OTHER, "counter"] == pytest.approx(4 * 400.0)
+    assert closes(node)
+
+
+def test_without_counter_and_power_no_energy_is_shown_and_none_is_lost() -> None:
+    node = Node()
+    node.jobs(held_by(JOB, A))
+    node.ticks(5)
+    node.offers_counter = node.offers_power = False
+    node.ticks(10)
+    assert set(states(node, "energy_joules").values()) == {None}
+    assert states(node)["active"] == pytest.approx(14.0)
+    node.offers_counter = node.offers_power = True
+    node.ticks(5)
+    assert node.joules() == pytest.approx({JOB: 19 * 400.0})
+    assert states(node, "energy_joules")["active"] == pytest.approx(19 * 400.0)
+    assert closes(node)
+
+
+def test_joules_that_nobody_measured_are_nobodys_when_the_holder_changed_meanwhile() -> None:
+    node = Node()
+    node.jobs(held_by(JOB, A))
+    node.ticks(5)
+    node.offers_counter = node.offers_power = False
+    node.ticks(10)
+    node.jobs(held_by(OTHER, A))
+    node.ticks(10)
+    node.offers_counter = node.offers_power = True
     node.ticks(5)
     joules = node.joules()
     assert joules[JOB] == pytest.approx(4 * 400.0)
     assert joules[OTHER] == pytest.approx(4 * 400.0)
     assert joules[""] == pytest.approx(21 * 400.0)
+
+
+def test_an_agent_that_begins_while_power_stands_in_for_the_counter_books_nothing_twice() -> None:
+    node = Node()
+    node.jobs(held_by(JOB, A))
+    node.ticks(5)
+    node.offers_counter = False
+    node.ticks(11)
+    node.restart(away_s=20.0)
+    node.offers_counter = True
+    node.ticks(5)
+    assert node.joules() == pytest.approx({JOB: (4 + 11 + 20 + 5) * 400.0})
+    assert closes(node)
 
 
 def test_a_superchips_module_is_not_the_gpu() -> None:

@@ -60,6 +60,7 @@ class NodeLife(RuleBasedStateMachine):
         self.activity: dict[str, float | None] = defaultdict(lambda: 0.5)
         self.active_s: defaultdict[str, float] = defaultdict(float)
         self.silent: set[str] = set()
+        self.refuses = (False, False)  # the counter, power
         self.claims: dict[tuple[str, str, str], Claim] = {}
         self.processes: dict[int, tuple[str, str, float]] = {}
         self.answers = True
@@ -111,7 +112,7 @@ class NodeLife(RuleBasedStateMachine):
                     self.since_s,
                     self.now_s,
                     power_integral_joules=self.integral[info.uuid],
-                    energy_counter_joules=self.counter[info.uuid] if info.uuid == A else None,
+                    energy_counter_joules=self.counter[A] if info.uuid == A and not self.refuses[0] else None,
                 )
             if self.activity[info.uuid] is not None:
                 yield GpuActivity(info.gpu, info.uuid, self.active_s[info.uuid])
@@ -164,6 +165,8 @@ class NodeLife(RuleBasedStateMachine):
         self.heard |= self.answers
         settled = self.heard or self.now_s - self.begun_s >= 30.0
         for uuid in {A, B} - self.silent:
+            if self.seen.get(uuid) == self.now_s:
+                continue  # no new reading
             if uuid in self.seen and self.now_s - self.seen[uuid] > 3.15:
                 self.gap.add(uuid)
             first = uuid not in self.seen
@@ -218,7 +221,7 @@ class NodeLife(RuleBasedStateMachine):
         for uuid, power in self.watts.items():
             self.counter[uuid] += power * seconds
             self.true_joules[uuid] += power * seconds
-            self.integral[uuid] += 0.0 if uuid in self.silent else power * seconds
+            self.integral[uuid] += 0.0 if uuid in self.silent or self.refuses[1] else power * seconds
         for info in self.infos():
             self.active_s[info.uuid] += (self.activity[info.uuid] or 0.0) * seconds
         self.node_joules += 200.0 * seconds
@@ -278,6 +281,10 @@ class NodeLife(RuleBasedStateMachine):
     @rule()
     def gpus_answer(self) -> None:
         self.silent.clear()
+
+    @rule(counter=st.booleans(), power=st.booleans())
+    def energy_is_refused_or_not(self, counter: bool, power: bool) -> None:
+        self.refuses = counter, power
 
     @rule(answers=st.booleans())
     def source_is_silent_or_not(self, answers: bool) -> None:

@@ -112,15 +112,65 @@ def test_a_counter_missed_once_is_not_a_card_without_one() -> None:
     assert bench.joules == 651.0
 
 
-def test_a_counter_that_is_refused_shows_no_total_and_catches_up() -> None:
+def totals(bench: Bench, steps: int = 1) -> list[dict[str, float]]:
+    """The totals of the newest steps by method, as far as the last has them."""
+    said = bench.energies[-steps:]
+    return [{energy.method: energy.energy_joules} for energy in said]
+
+
+def test_while_the_counter_is_refused_power_stands_in_for_it_and_says_so() -> None:
     """A total that stands still would say that the GPU draws nothing."""
-    bench = Bench().feed(*(integrals(float(at), counter=600.0 * at) for at in range(3)))
-    bench.feed(*(integrals(3.0 + at) for at in range(2)))
-    assert len(bench.energies) == 5  # a read or two may fail
-    bench.feed(*(integrals(5.0 + at, integral=600.0 * at) for at in range(20)))
+    bench = Bench().feed(*(integrals(float(at), integral=600.0 * at, counter=600.0 * at) for at in range(3)))
+    bench.feed(*(integrals(float(at), integral=600.0 * at) for at in (3, 4)))
+    assert totals(bench, 2) == [{"counter": 1_200.0}] * 2  # a read or two may fail
+    bench.feed(integrals(5.0, integral=3_000.0))
+    assert totals(bench, 2) == [{"counter": 1_200.0}, {"integrated": 0.0}]  # so that its rise is seen
+    bench.feed(integrals(6.0, integral=3_600.0))
+    assert totals(bench, 2) == [{"counter": 1_200.0}, {"integrated": 2_400.0}]
+    bench.feed(*(integrals(float(at), integral=600.0 * at) for at in range(7, 25)))
+    assert totals(bench, 2) == [{"counter": 1_200.0}, {"integrated": 13_200.0}]
+    # The counter has seen one per cent more than the integral, which it has with it.
+    bench.feed(integrals(25.0, integral=15_000.0, counter=15_138.0))
+    assert totals(bench, 2) == [{"counter": 1_938.0}, {"integrated": 13_200.0}]
+    bench.feed(integrals(26.0, integral=15_600.0, counter=15_738.0))
+    assert totals(bench, 2) == [{"counter": 2_538.0}, {"integrated": 13_200.0}]
+
+
+def test_what_was_integrated_is_not_taken_back_where_the_counter_has_less() -> None:
+    bench = Bench().feed(integrals(0.0, integral=0.0, counter=0.0))
+    bench.feed(*(integrals(float(at), integral=600.0 * at) for at in range(1, 11)))
+    bench.feed(integrals(11.0, integral=6_600.0, counter=5_900.0))
+    assert totals(bench, 2) == [{"counter": 0.0}, {"integrated": 6_000.0}]
+    bench.feed(integrals(12.0, integral=7_200.0, counter=6_500.0))
+    assert totals(bench, 2) == [{"counter": 600.0}, {"integrated": 6_000.0}]
+
+
+def test_a_counter_that_misses_a_moment_is_not_stood_in_for() -> None:
+    bench = Bench()
+    for second in range(12):
+        counter = None if second % 3 else 600.0 * second
+        bench.feed(integrals(float(second), integral=600.0 * second, counter=counter))
+    assert {energy.method for energy in bench.energies} == {"counter"}
+    assert bench.joules == 9 * 600.0
+
+
+def test_without_counter_and_power_there_is_no_total_and_the_counter_catches_up() -> None:
+    bench = Bench().feed(*(integrals(float(at), integral=600.0 * at, counter=600.0 * at) for at in range(3)))
+    bench.feed(*(integrals(3.0 + at, integral=1_200.0) for at in range(2)))
     assert len(bench.energies) == 5
-    bench.feed(integrals(25.0, counter=15_000.0))
+    bench.feed(*(integrals(5.0 + at, integral=1_200.0) for at in range(20)))
+    assert len(bench.energies) == 5
+    bench.feed(integrals(25.0, integral=1_200.0, counter=15_000.0))
     assert (bench.joules, bench.energies[-1].method) == (15_000.0, "counter")
+
+
+def test_a_card_without_a_counter_whose_power_is_refused_has_no_total() -> None:
+    bench = Bench().feed(*(integrals(float(at), integral=300.0 * at) for at in range(6)))
+    said = len(bench.energies)
+    bench.feed(*(integrals(6.0 + at, integral=1_500.0) for at in range(10)))
+    assert len(bench.energies) == said + 2
+    bench.feed(integrals(16.0, integral=1_800.0))
+    assert bench.joules == 1_800.0
 
 
 def test_a_fresh_host_goes_on_where_the_old_one_ended() -> None:

@@ -406,3 +406,30 @@ def test_a_meter_of_the_whole_stands_before_the_configured_share() -> None:
     meter = NodeMeter()
     said = [share_of_parts(meter, 10.0 + second, 0.5, board=True) for second in range(33)]
     assert said == [*[None] * 30, 0.0, 999.0, 2 * 999.0]
+
+
+def test_joules_and_watts_of_a_gpu_say_when_power_stands_in_for_its_counter() -> None:
+    meter = NodeMeter()
+
+    def told(read_s: float, *totals: tuple[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+        readings = list(
+            meter.measure(
+                [GpuEnergy("0", "GPU-a", "gpu", method, joules) for method, joules in totals],
+                [GpuPower("0", "GPU-a", "gpu", "average", 500.0)],
+                (0.0, []),
+                (read_s, []),
+                gpu_read_s={"GPU-a": read_s},
+            )
+        )
+        return (
+            {each.method: each.energy_joules for each in readings if isinstance(each, NodeEnergy)},
+            {each.method: each.power_watts for each in readings if isinstance(each, NodePower)},
+        )
+
+    assert told(1.0, ("counter", 500.0)) == ({"counter": 500.0}, {"counter": 500.0})
+    both = ("counter", 500.0), ("integrated", 0.0)
+    assert told(2.0, *both) == ({"counter": 500.0, "integrated": 0.0}, {"counter": 500.0})
+    both = ("counter", 500.0), ("integrated", 1_000.0)
+    assert told(3.0, *both) == ({"counter": 500.0, "integrated": 1_000.0}, {"integrated": 500.0})
+    both = ("counter", 1_000.0), ("integrated", 1_000.0)
+    assert told(4.0, *both) == ({"counter": 1_000.0, "integrated": 1_000.0}, {"counter": 500.0})

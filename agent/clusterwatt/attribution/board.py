@@ -4,16 +4,18 @@ An interval goes to who held the device when it began; what a source tells durin
 on. Its seconds, joules and money go the same way. Across a gap (readings further apart than three intervals)
 joules go to who held the device at both ends with the same share, else to nobody; its seconds are observed by
 nobody. So a job is never charged for what it is not known to have held. While only the energy is not measured
-seconds are booked as ever; its joules, once the counter tells them, are those of a gap.
+seconds are booked as ever; its joules, once the counter tells them, are those of a gap. So is what the
+counter has seen beyond power over time, which stood in for it (`meters.energy`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from clusterwatt.attribution.booking import (
+    COUNTER,
     ESTIMATED,
     Booking,
     Seen,
@@ -57,10 +59,10 @@ class BoardBook:
         self._seen_s = 0.0  # the newest reading
         self._gap = False  # a reading since `_read_s` came too late
         self._counted_s = 0.0  # unobserved seconds are booked up to here
-        self._joules = 0.0  # of the board's total, booked so far
-        self._unmetered: list[tuple[Unit, Sequence[Held]]] | None = (
-            None  # who held it when energy went missing
-        )
+        self._joules: dict[str, float] = {}  # of the board's totals by method, booked so far
+        self._method = ""  # by which the newest joules were measured
+        # Who held it when the counter went missing.
+        self._uncounted: list[tuple[Unit, Sequence[Held]]] | None = None
         self._counter_joules: float | None = None  # the driver's own, at the newest reading that had it
         self._marks: tuple[Mark, ...] = ()
         self._uuid = ""
@@ -87,10 +89,8 @@ class BoardBook:
         self._gap |= late
         if not seen.settled:
             return []
-        joules = self._increment(seen)
-        if joules is not None and self._unmetered is not None:
-            bookings += across_gap(seen, self._unmetered, joules, live=True) if joules else ()
-            self._unmetered, joules = None, None
+        caught_up, joules = self._increment(seen, integrals)
+        bookings += caught_up
         if self._gap:
             bookings += self._across_gap(seen, integrals.read_s, joules)
         else:
@@ -123,18 +123,35 @@ class BoardBook:
         self._gap = True
         return list(self._unobserved(seen, seen.now_s))
 
-    def _increment(self, seen: Seen) -> float | None:
-        """Joules since the mark; None where the board's energy is not measured."""
-        if seen.energy is None:
-            if self.has_energy:
-                self._unmetered = self._then()
+    def _increment(self, seen: Seen, integrals: GpuIntegrals) -> tuple[Iterable[Booking], float | None]:
+        """Joules since the mark, None where they are not measured; before them what a gap held.
+
+        A counter that is back tells of all the time in which it was not to be had, up to now.
+        """
+        if not seen.energies:
+            if self.has_energy and self._uncounted is None:
+                self._uncounted = self._then()
             self.has_energy = False
-            return None
+            return (), None
         self.has_energy = True
-        joules = max(0.0, seen.energy.energy_joules - self._joules)
-        self._joules = max(self._joules, seen.energy.energy_joules)
+        grown = {}
+        for energy in seen.energies:
+            booked = self._joules.get(energy.method, 0.0)
+            grown[energy.method] = max(0.0, energy.energy_joules - booked)
+            self._joules[energy.method] = max(booked, energy.energy_joules)
+        joules, most = sum(grown.values()), max(grown, key=grown.__getitem__)
         self.measured_joules += joules
-        return joules
+        if grown[most] > 0 or self._method not in grown:
+            self._method = most
+        is_back = integrals.energy_counter_joules is not None
+        if COUNTER in grown and self._method != COUNTER:  # power over time stands in for it
+            self._uncounted = self._then() if self._uncounted is None else self._uncounted
+            if not is_back and self._counter_joules is not None:
+                self._counter_joules += joules  # a later agent is not to book them again
+        if self._uncounted is None or not (is_back or COUNTER not in grown):
+            return (), joules
+        then, self._uncounted = self._uncounted, None
+        return across_gap(seen, then, joules, method=self._method, live=True) if joules else (), None
 
     def _interval(
         self, seen: Seen, mark: Mark, seconds: float, joules: float | None, rule: IdleRule
@@ -152,7 +169,7 @@ class BoardBook:
                 account=portion.account,
                 device=uuid,
                 state=state_of(portion, state),
-                method="" if joules is None else method_of(seen, portion, part),
+                method="" if joules is None else method_of(self._method, portion, part),
                 amounts=Amounts(
                     gpu_seconds=seconds * share,
                     observed_seconds=0.0 if activity_s is None else seconds * share,
@@ -182,7 +199,7 @@ class BoardBook:
         self._watches.clear()
         yield from self._unobserved(seen, read_s)
         if joules:
-            yield from across_gap(seen, self._then(), joules, live=True)
+            yield from across_gap(seen, self._then(), joules, method=self._method, live=True)
 
     def _unobserved(self, seen: Seen, until_s: float) -> Iterator[Booking]:
         seconds = until_s - self._counted_s

@@ -13,18 +13,19 @@ from clusterwatt.attribution.split import Portion, kept, split
 from clusterwatt.readings.gpu import GpuIntegrals
 from clusterwatt.readings.gpu_measured import GpuEnergy
 
-ESTIMATED = "estimated"
+COUNTER, ESTIMATED = "counter", "estimated"
 
 
 class Seen(msgspec.Struct, frozen=True):
     """A board and its units in one tick. `activity`, `tensor`: counters of the meters, by UUID.
 
+    `energies`: totals of the board, one for each method; they add up.
     `settled`: every source of allocation was heard, so that what is not in `held` is free.
     """
 
     board: Board
     integrals: GpuIntegrals | None
-    energy: GpuEnergy | None
+    energies: tuple[GpuEnergy, ...]
     limit_watts: float | None
     held: Mapping[str, tuple[Held, ...]]
     weights: Mapping[str, Mapping[str, float]]
@@ -53,9 +54,9 @@ def state_of(portion: Portion, held: str) -> str:
     return FREE if portion.job_id == NOBODY else held
 
 
-def method_of(seen: Seen, portion: Portion, part: float) -> str:
-    """How the joules of a portion are known: measured for a whole board, estimated for a share of one."""
-    return seen.energy.method if seen.energy is not None and portion.energy * part == 1.0 else ESTIMATED
+def method_of(method: str, portion: Portion, part: float) -> str:
+    """How the joules of a portion are known: as those of the board for a whole one, else estimated."""
+    return method if portion.energy * part == 1.0 else ESTIMATED
 
 
 def uncovered(board_uuid: str, units: Sequence[Unit]) -> float:
@@ -71,6 +72,7 @@ def across_gap(
     then: Sequence[tuple[Unit, Sequence[Held]]],
     joules: float,
     *,
+    method: str,
     live: bool,
 ) -> Iterator[Booking]:
     """Joules that a counter saw while nobody measured: to who held the same share at both ends."""
@@ -83,7 +85,7 @@ def across_gap(
                 account=portion.account,
                 device=unit.uuid,
                 state=state_of(portion, ACTIVE),
-                method=method_of(seen, portion, unit.part),
+                method=method_of(method, portion, unit.part),
                 amounts=Amounts(joules=joules * unit.part * portion.energy),
                 live=live,
             )

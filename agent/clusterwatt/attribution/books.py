@@ -6,6 +6,7 @@ up apart from that, so that the ledger can hold one against the other.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from clusterwatt.attribution.board import BoardBook
@@ -109,10 +110,11 @@ class Books:
     ) -> Iterator[Seen]:
         """Each board of the node with what is said of it."""
         integrals: dict[str, GpuIntegrals] = {each.uuid: each for each in parts.get(GpuIntegrals, ())}
-        # A module's counter has a CPU in it, and the GPU's own energy stands beside it.
-        energies: dict[str, GpuEnergy] = {
-            each.uuid: each for each in parts.get(GpuEnergy, ()) if each.scope == "gpu"
-        }
+        energies: defaultdict[str, tuple[GpuEnergy, ...]] = defaultdict(tuple)
+        for energy in parts.get(GpuEnergy, ()):
+            # A module's counter has a CPU in it, and the GPU's own energy stands beside it.
+            if energy.scope == "gpu":
+                energies[energy.uuid] += (energy,)
         limits = {
             limit.uuid: limit.limit_watts
             for limit in parts.get(GpuPowerLimit, ())
@@ -130,7 +132,7 @@ class Books:
             yield Seen(
                 board=board,
                 integrals=integrals.get(uuid),
-                energy=energies.get(uuid),
+                energies=energies[uuid],
                 limit_watts=limits.get(uuid),
                 held=holding.held,
                 weights=holding.weights,

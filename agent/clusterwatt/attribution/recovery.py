@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from clusterwatt.attribution.booking import Booking, Seen, across_gap, unobserved
+from clusterwatt.attribution.booking import COUNTER, Booking, Seen, across_gap, unobserved
 from clusterwatt.attribution.entries import Baseline
 
 MOST_WATTS = 2_000.0  # of a board whose limit is not known
@@ -42,7 +42,7 @@ class Recovery:
         if integrals is None or integrals.energy_counter_scope != "gpu" or self._counter is not None:
             return
         if integrals.energy_counter_joules is not None:
-            metered = 0.0 if seen.energy is None else seen.energy.energy_joules
+            metered = sum(energy.energy_joules for energy in seen.energies)
             self._counter = (integrals.energy_counter_joules - metered, seen.wall_s)
 
     def take(self, seen: Seen) -> Iterator[Booking]:
@@ -61,7 +61,7 @@ class Recovery:
         joules = self._counted(seen, baseline)
         if joules:
             self.measured_joules = joules
-            yield from across_gap(seen, then, joules, live=False)
+            yield from across_gap(seen, then, joules, method=COUNTER, live=False)
         for unit, held in then:
             if held:
                 seconds = self._first[1] - self._baselines[unit.uuid].read_wall_s

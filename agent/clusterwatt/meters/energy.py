@@ -2,8 +2,11 @@
 
 The driver host states sums that start again with each host, and the driver's own energy counter, which starts
 with the driver. Here their increments are added up: a new host, a reloaded driver, a counter that steps back
-or a gap adds nothing that was not measured. While the driver's counter is refused there is no total: one that
-stands still would say that the GPU draws nothing. What it counted meanwhile is added when it is back.
+or a gap adds nothing that was not measured.
+
+While the driver refuses its counter, power over time stands in for it, as a total of its own method beside
+the counter's: the two add up. What the counter has seen beyond that is added when it is back. While neither
+is to be had there is no total: one that stands still would say that the GPU draws nothing.
 """
 
 from __future__ import annotations
@@ -44,8 +47,13 @@ class CounterTotal:
         self.joules = 0.0
         self._last: tuple[float, float] | None = None  # joules, time
 
-    def add(self, joules: float, read_s: float, limit_watts: float | None) -> str | None:
-        """Take a reading; returns the reason when its difference to the last was not energy."""
+    def add(
+        self, joules: float, read_s: float, limit_watts: float | None, known_joules: float = 0.0
+    ) -> str | None:
+        """Take a reading; returns the reason when its difference to the last was not energy.
+
+        `known_joules`: what is counted elsewhere of what was used since the last reading.
+        """
         last, self._last = self._last, (joules, read_s)
         if last is None:
             return None
@@ -54,8 +62,32 @@ class CounterTotal:
             return "counter_backwards"
         if limit_watts is not None and delta > limit_watts * POWER_TOLERANCE * max(seconds, 1.0):
             return "counter_jump"
-        self.joules += delta
+        self.joules += max(0.0, delta - known_joules)
         return None
+
+
+class StandIn:
+    """Power over time in place of the driver's counter, from when that has been refused for a while."""
+
+    def __init__(self) -> None:
+        self.joules: float | None = None  # None: it was never needed
+        self.since_counter = 0.0  # of these, since the last reading that had the counter
+        self._waiting = 0.0  # of readings that the counter may still make up for
+
+    def add(self, joules: float, refused: int) -> None:
+        """Take what power over time adds at the `refused`th reading without the counter."""
+        self._waiting += joules
+        if self.joules is None and self._waiting > 0 and refused >= STALE_INTERVALS:
+            self.joules = 0.0  # on the page before it moves, else nobody sees the first rise
+        elif self.joules is not None and refused > STALE_INTERVALS:
+            self.joules += self._waiting
+            self.since_counter += self._waiting
+            self._waiting = 0.0
+
+    def end(self) -> float:
+        """The counter is back; returns what was counted in its place."""
+        counted, self.since_counter, self._waiting = self.since_counter, 0.0, 0.0
+        return counted
 
 
 class GpuAccount:
@@ -66,8 +98,10 @@ class GpuAccount:
         self.memory_busy = Total()
         self.integral = Total()
         self.counter = CounterTotal()
+        self.stand_in = StandIn()
         self.method: str | None = None
         self.refused = 0  # readings without the driver's counter since the last that had it
+        self.powerless = 0  # readings at which power added nothing since the last at which it did
         self._seen = 0
 
     def choose(self, integrals: GpuIntegrals) -> None:
@@ -106,12 +140,18 @@ class GpuMeter:
         account.choose(now)
         account.busy.add(now.busy_seconds, now.since_s)
         account.memory_busy.add(now.memory_busy_seconds, now.since_s)
+        before = account.integral.value or 0.0
         account.integral.add(now.power_integral_joules, now.since_s)
+        drawn = (account.integral.value or 0.0) - before
+        account.powerless = 0 if drawn > 0 else account.powerless + 1  # every board draws something
         if now.energy_counter_joules is None:
             account.refused += 1
+            if account.method == "counter" and now.energy_counter_scope == "gpu":
+                account.stand_in.add(drawn, account.refused)
             return None
         account.refused = 0
-        return account.counter.add(now.energy_counter_joules, now.read_s, limit_watts)
+        known_joules = account.stand_in.end()
+        return account.counter.add(now.energy_counter_joules, now.read_s, limit_watts, known_joules)
 
     def _counters(self, account: GpuAccount, now: GpuIntegrals) -> Iterator[Reading]:
         busy = None if now.busy_seconds is None else account.busy.value
@@ -120,12 +160,21 @@ class GpuMeter:
             yield GpuBusy(gpu=now.gpu, uuid=now.uuid, busy_seconds=busy, memory_busy_seconds=memory_busy)
         if account.method is None:
             return
-        counter, integral = account.counter.joules, account.integral.value
+        yield from self._energies(account, now)
+
+    def _energies(self, account: GpuAccount, now: GpuIntegrals) -> Iterator[GpuEnergy]:
+        def energy(scope: str, method: str, joules: float) -> GpuEnergy:
+            return GpuEnergy(gpu=now.gpu, uuid=now.uuid, scope=scope, method=method, energy_joules=joules)
+
+        answers, powered = account.refused < STALE_INTERVALS, account.powerless < STALE_INTERVALS
+        if account.method == "counter" and now.energy_counter_scope == "gpu":
+            if answers or powered:
+                yield energy("gpu", "counter", account.counter.joules)
+                if account.stand_in.joules is not None:
+                    yield energy("gpu", "integrated", account.stand_in.joules)
+            return
         # On a superchip the counter covers the whole module; what the GPU alone used is integrated.
-        scope = now.energy_counter_scope
-        if account.method == "counter" and account.refused < STALE_INTERVALS:
-            yield GpuEnergy(gpu=now.gpu, uuid=now.uuid, scope=scope, method="counter", energy_joules=counter)
-        if integral is not None and (account.method == "integrated" or scope != "gpu"):
-            yield GpuEnergy(
-                gpu=now.gpu, uuid=now.uuid, scope="gpu", method="integrated", energy_joules=integral
-            )
+        if account.method == "counter" and answers:
+            yield energy(now.energy_counter_scope, "counter", account.counter.joules)
+        if account.integral.value is not None and powered:
+            yield energy("gpu", "integrated", account.integral.value)

@@ -8,7 +8,7 @@ time, or an estimate of the others.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from clusterwatt.catalog import CORE, STANDARD, Table
@@ -173,6 +173,7 @@ class NodeMeter:
         self._platform: Integral | None = None
         self._platform_since_s = 0.0
         self._gpus: dict[tuple[str, str], float] = {}  # uuid and method -> joules
+        self._methods: dict[str, str] = {}  # by which a GPU's newest joules were measured, by UUID
         self._draws: dict[str, Draw] = {}  # of each GPU that was ever measured
         self._rest = Rest()
         self._left: dict[str, float] = {}  # joules of the rest when a GPU was gone, by UUID
@@ -235,17 +236,24 @@ class NodeMeter:
             yield NodePower(component=component, method=method, power_watts=value)
 
     def _take_gpus(self, energies: Iterable[GpuEnergy], read_s: Mapping[str, float]) -> set[str]:
-        """Take the GPUs' totals; returns the UUIDs of those that are measured."""
-        gpus = set[str]()
+        """Take the GPUs' totals, of which a GPU may have one for each method; returns who is measured."""
+        by_uuid: defaultdict[str, list[GpuEnergy]] = defaultdict(list)
         for energy in energies:
             if energy.scope == "gpu":  # a module holds a CPU too, which would count twice
-                gpus.add(energy.uuid)
-                self._come_back(energy)
-                self._gpus[energy.uuid, energy.method] = energy.energy_joules
-                draw = self._draws.setdefault(energy.uuid, Draw())
-                if energy.uuid in read_s:
-                    draw.add(energy.energy_joules, read_s[energy.uuid])
-        return gpus
+                by_uuid[energy.uuid].append(energy)
+        for uuid, totals in by_uuid.items():
+            grown = 0.0
+            for energy in totals:
+                joules = energy.energy_joules - self._gpus.get((uuid, energy.method), 0.0)
+                self._gpus[uuid, energy.method] = energy.energy_joules
+                if joules > 0 or uuid not in self._methods:
+                    self._methods[uuid] = energy.method
+                grown += joules
+            self._come_back(uuid, grown)
+            draw = self._draws.setdefault(uuid, Draw())
+            if uuid in read_s:
+                draw.add(sum(energy.energy_joules for energy in totals), read_s[uuid])
+        return set(by_uuid)
 
     def _take_zones(self, read_s: float, zones: Iterable[EnergyZone]) -> Iterator[Failure]:
         for zone in zones:
@@ -268,9 +276,8 @@ class NodeMeter:
         for power in gpu_powers:
             if power.scope == "gpu" and (power.uuid not in by_uuid or power.kind == "average"):
                 by_uuid[power.uuid] = power
-        methods = dict(self._gpus)
         for uuid, power in by_uuid.items():
-            method = "counter" if (uuid, "counter") in methods else "integrated"
+            method = self._methods.get(uuid, "integrated")
             watts["gpu", method] = watts.get(("gpu", method), 0.0) + power.power_watts
         for component, zone in self._zones.values():
             if zone.watts is not None:
@@ -283,12 +290,11 @@ class NodeMeter:
         self._share += ratio * max(0.0, parts - self._shared_out)
         self._shared_out = parts
 
-    def _come_back(self, energy: GpuEnergy) -> None:
+    def _come_back(self, uuid: str, used_joules: float) -> None:
         """Take out of the rest what a GPU that was gone has used meanwhile, as its counter tells now."""
-        rest_then = self._left.pop(energy.uuid, None)
+        rest_then = self._left.pop(uuid, None)
         if rest_then is not None:
-            used = energy.energy_joules - self._gpus.get((energy.uuid, energy.method), 0.0)
-            self._rest.owe(min(used, self._rest.joules - rest_then))
+            self._rest.owe(min(used_joules, self._rest.joules - rest_then))
 
     def _draw_of_all(self, gpus: Collection[str], zones: Collection[str]) -> float | None:
         """Power of all parts together; None unless each that is known and not gone is measured now.
