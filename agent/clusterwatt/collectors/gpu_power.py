@@ -33,8 +33,8 @@ METRICS = (
     ),
     ENERGY.counter(
         "gpu_energy_joules_total",
-        "Energy since the agent started, by the driver's counter or by power integrated over time; a GPU that "
-        "has both, since its counter was refused for a while, has used their sum.",
+        "Energy since the agent started, by the driver's counter or by power integrated over time; a GPU "
+        "that has both, since its counter was refused for a while, has used their sum.",
         "energy_joules",
     ),
     LIMIT.gauge(
