@@ -58,7 +58,11 @@ DRIVER_INFO = Table(DriverInfo, labels=("driver", "nvml", "cuda", "simulated"))
 METRICS = (
     INFO.info("gpu_info", "What the GPU is; parent_uuid and mig_profile are empty on a whole GPU."),
     UP.gauge("gpu_up", "1 while the GPU answers; a GPU once seen stays, with 0.", "up"),
-    DOWN.info("gpu_down_info", "Why the GPU does not answer; there only while it does not."),
+    DOWN.info(
+        "gpu_down_info",
+        "Why the GPU does not answer; there only while it does not. permission: it may not be asked, by the "
+        "agent's rights or because it was released on purpose (clusterwatt driver status).",
+    ),
     DRIVER_UP.gauge("driver_up", "1 while the driver answers.", "up"),
     DRIVER_DOWN.info("driver_down_info", "Why the driver does not answer; there only while it does not."),
     DRIVER_INFO.info(
