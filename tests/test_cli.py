@@ -140,6 +140,42 @@ def test_a_reload_reads_everything_again(app: FakeApp, tmp_path: Path) -> None:
         app.reload()
 
 
+def test_a_start_and_a_reload_are_refused_with_the_lines_of_check_config(
+    app: FakeApp, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, book, web, counters = (
+        tmp_path / name for name in ("c.yaml", "book.yaml", "web.yml", "counters.csv")
+    )
+    files = (
+        f"feeds: {{price: {{book: {book}}}}}\n"
+        f"http: {{web_config_file: {web}}}\n"
+        f"expose: {{dcgm: {{enabled: true, counters_file: {counters}}}}}\n"
+    )
+    arguments = ["--config", str(path), "--set", "log.level=error"]
+    path.write_text("log: {format: json}\n")
+    assert cli.main(["run", *arguments]) == 0
+    assert app.reload is not None
+    counters.write_text("DCGM_FI_DEV_GPU_UTLI, gauge, x\n")
+    for text in (f"log: {{format: xml}}\nnode: {{gpus: 8}}\n{files}", files):
+        path.write_text(text)
+        for broken in (None, "x: 1\n"):
+            if broken is not None:
+                book.write_text(broken)
+                web.write_text(broken)
+            capsys.readouterr()
+            assert cli.main(["check-config", *arguments]) == 2
+            told = capsys.readouterr().err
+            assert len(told.splitlines()) >= 3
+            assert told.startswith(f"{path}:") == (broken is None or "xml" in text)
+            assert cli.main(["run", *arguments]) == 2
+            assert capsys.readouterr().err == told
+            with pytest.raises(ConfigError) as refused:
+                app.reload()
+            assert f"{refused.value}\n" == told
+        book.unlink()
+        web.unlink()
+
+
 # --- check-config, metrics, help -----------------------------------------------------------------------
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from clusterwatt.config.load import MAX_PROBLEMS, Loaded, load
+from clusterwatt.config.load import ALL_SETTINGS, MAX_PROBLEMS, Loaded, load
 from clusterwatt.config.model import Collectors, Config
 from clusterwatt.config.problems import ConfigError
+from clusterwatt.inventory import CATALOG
 
 SECTIONS = ", ".join(Config.__struct_fields__)
 
@@ -194,7 +195,7 @@ def test_an_unknown_variable_names_the_nearest() -> None:
             "did you mean CLUSTERWATT_COLLECTORS__GPU__EVERY_SECONDS?"
         ),
         "environment CLUSTERWATT_HTTP_LISTEN: unknown setting; did you mean CLUSTERWATT_HTTP__LISTEN?",
-        "environment CLUSTERWATT_PORT: unknown setting",
+        f"environment CLUSTERWATT_PORT: unknown setting; {ALL_SETTINGS}",
     ]
 
 
@@ -223,6 +224,22 @@ def test_unknown_paths_and_texts_that_are_no_assignment_on_the_command_line() ->
         '--set: expected path=value, got "node"',
         '--set: expected path=value, got "=1"',
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("gpu_temp", "did you mean gpu_temperature_celsius?"),
+        ("clusterwatt_gpu_temp", "did you mean gpu_temperature_celsius?"),
+        ("gpu_power_watts_total", "did you mean gpu_power_watts?"),
+        ("node_load1", "did you mean load1?"),
+        ("DCGM_FI_DEV_GPU_UTIL", "`clusterwatt metrics` lists all"),
+    ],
+)
+def test_an_unknown_family_has_a_hint_whatever_it_is(name: str, hint: str) -> None:
+    known = [metric.name for metric in CATALOG]
+    (line,) = refused(sets=[f"limits.families.{name}=yes"], families=known)
+    assert line == f"--set: limits.families.{name}: unknown; {hint}"
 
 
 def test_families_are_held_against_the_catalogue(written: Path) -> None:
@@ -432,6 +449,32 @@ def test_a_value_in_place_of_a_section(written: Path) -> None:
 
 
 # --- Settings beside each other ------------------------------------------------------------------------
+
+
+def test_mistakes_and_contradictions_are_told_at_once(written: Path) -> None:
+    text = (
+        "collectors:\n"
+        "  gpu: {every_seconds: 40, slow_seconds: 30}\n"
+        "  cpu: {every_second: 1}\n"
+        "driver: {silent_seconds: soon}\n"
+        "node: {power_feed_ratios: {A: 0.9, B: 0.9}, root: [/]}\n"
+        "training: {directories: [/a, {}], job_from_path: '/([0-9]+)/'}\n"
+        "simulate: {faults_file: x.json, profil: h100}\n"
+    )
+    told = [line.split(": ")[:2] for line in refused_text(written, text)]
+    assert sorted(told) == [
+        ["clusterwatt.yaml:2:28", "collectors.gpu.slow_seconds"],
+        ["clusterwatt.yaml:3:9", "collectors.cpu.every_second"],
+        [
+            "clusterwatt.yaml:4:10",
+            "driver.silent_seconds",
+        ],  # not also that it is too short beside every_seconds
+        ["clusterwatt.yaml:5:28", "node.power_feed_ratios"],
+        ["clusterwatt.yaml:5:45", "node.root"],
+        ["clusterwatt.yaml:6:30", "training.directories[1]"],
+        ["clusterwatt.yaml:6:35", "training.job_from_path"],
+        ["clusterwatt.yaml:7:33", "simulate.profil"],  # not also that there are no faults without one
+    ]
 
 
 def test_settings_that_contradict_each_other_are_refused_where_they_were_set(written: Path) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from clusterwatt.cli import settings
 from clusterwatt.cli.ending import Commands
+
+if TYPE_CHECKING:
+    from clusterwatt.config.model import Config
 
 
 def add(commands: Commands) -> None:
@@ -25,12 +29,13 @@ def add(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from clusterwatt import running
 
-    return settings.start_agent(
-        arguments, lambda config: running.run(config, lambda: settings.load(arguments).config)
-    )
+    def run(config: Config) -> int:
+        return running.run(config, lambda: settings.checked(arguments).config)
+
+    return settings.start_agent(arguments, run, settings.checked)
 
 
 def _once(arguments: argparse.Namespace) -> int:
     from clusterwatt import running
 
-    return settings.start_agent(arguments, running.once)
+    return settings.start_agent(arguments, running.once, settings.checked)

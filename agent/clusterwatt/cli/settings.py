@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from clusterwatt.cli.ending import FAILED, WRONG_INPUT, EndError, Once
 if TYPE_CHECKING:
     from clusterwatt.config.load import Loaded
     from clusterwatt.config.model import Config
-    from clusterwatt.config.problems import ConfigError
+    from clusterwatt.config.problems import ConfigError, Problem
 
 DEFAULT_FILE = "/etc/clusterwatt/clusterwatt.yaml"
 
@@ -50,14 +50,49 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--log-level", metavar="LEVEL", help="log.level: debug, info, warning or error")
 
 
-def loaded(arguments: argparse.Namespace) -> Loaded:
-    """The configuration; what is wrong with it ends the command."""
+def loaded(
+    arguments: argparse.Namespace, find: Callable[[argparse.Namespace], Loaded] | None = None
+) -> Loaded:
+    """The configuration, as `find` finds it, else `load`; what is wrong with it ends the command."""
     from clusterwatt.config.problems import ConfigError
 
     try:
-        return load(arguments)
+        return (find or load)(arguments)
     except ConfigError as error:
         raise EndError(str(error), WRONG_INPUT) from None
+
+
+def checked(arguments: argparse.Namespace) -> Loaded:
+    """The configuration, when the files that it names are right too.
+
+    Raises ConfigError with all that is wrong with any of them.
+    """
+    from clusterwatt.config.load import WrongSettingsError
+    from clusterwatt.config.problems import ConfigError
+    from clusterwatt.expose import web_file
+    from clusterwatt.expose.dcgm.page import counters
+    from clusterwatt.feeds import price
+
+    problems: list[Problem] = []
+    try:
+        found = load(arguments)
+    except WrongSettingsError as error:
+        problems += error.problems
+        found = error.loaded
+    config = found.config
+    looks: tuple[Callable[[], object], ...] = (
+        lambda: price.check(config.feeds.price),
+        lambda: web_file.check(config.http.web_config_file),
+        lambda: counters(config.expose.dcgm) if config.expose.dcgm.enabled else None,
+    )
+    for look in looks:
+        try:
+            look()
+        except ConfigError as error:
+            problems += with_setting(error, found)
+    if problems:
+        raise ConfigError(problems)
+    return found
 
 
 def load(arguments: argparse.Namespace) -> Loaded:
@@ -95,31 +130,34 @@ def file(arguments: argparse.Namespace) -> Path | None:
     return Path(DEFAULT_FILE)
 
 
-def with_setting(error: ConfigError, sources: Mapping[str, str], config: Config) -> str:
+def with_setting(error: ConfigError, found: Loaded) -> Iterator[Problem]:
     """What is wrong with the files that are named; a file that cannot be read is told with its setting."""
     from clusterwatt.config.problems import Problem
 
+    config, sources = found.config, found.sources
     named = {"feeds.price.book": config.feeds.price.book, "http.web_config_file": config.http.web_config_file}
     settings = {str(Path(file)): setting for setting, file in named.items() if file and setting in sources}
-    lines = []
     for problem in error.problems:
         setting = settings.get(problem.where)  # None where a line of the file is told
-        lines.append(problem if setting is None else Problem(sources[setting], setting, str(problem)))
-    return "\n".join(map(str, lines))
+        yield problem if setting is None else Problem(sources[setting], setting, str(problem))
 
 
-def start_agent(arguments: argparse.Namespace, start: Callable[[Config], int]) -> int:
-    """Load the configuration, set up the log, start; what keeps the agent from starting is one line."""
+def start_agent(
+    arguments: argparse.Namespace,
+    start: Callable[[Config], int],
+    find: Callable[[argparse.Namespace], Loaded] | None = None,
+) -> int:
+    """Find the configuration, set up the log, start; what keeps the agent from starting is one line."""
     from clusterwatt import log
     from clusterwatt.app import StartError
     from clusterwatt.config.problems import ConfigError
 
-    found = loaded(arguments)
+    found = loaded(arguments, find)
     config = found.config
     log.configure(config.log.level, config.log.format)
     try:
         return start(config)
-    except ConfigError as error:  # of a file that the configuration names
-        raise EndError(with_setting(error, found.sources, config), WRONG_INPUT) from None
+    except ConfigError as error:  # of a file that the configuration names, and that has changed meanwhile
+        raise EndError("\n".join(map(str, with_setting(error, found))), WRONG_INPUT) from None
     except StartError as error:
         raise EndError(f"clusterwatt: {error}", FAILED) from None

@@ -36,7 +36,8 @@ def contradictions(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
     if path_pattern and "job" not in re.compile(path_pattern).groupindex:
         yield ("training.job_from_path",), "expected a group of the name job, as in /(?P<job>[0-9]+)/"
     if config.simulate.faults_file and not config.simulate.profile:
-        yield ("simulate.faults_file",), "faults are played on a simulated driver only: set simulate.profile"
+        involved = ("simulate.faults_file", "simulate.profile")
+        yield involved, "faults are played on a simulated driver only: set simulate.profile"
     if config.simulate.replay_file and config.simulate.profile:
         yield ("simulate.replay_file", "simulate.profile"), "a driver is recorded or simulated, not both"
     yield from _grid(config.feeds.grid)
@@ -51,7 +52,8 @@ def _grid(grid: Grid) -> Iterator[tuple[tuple[str, ...], str]]:
             meant = nearest(grid.zone, intensity_table.rows())
             hint = f"; did you mean {meant}?" if meant else ""
             reason = "expected a country as FR, a state as US-TX, or WORLD, or set feeds.grid.grams_per_kwh"
-            yield ("feeds.grid.zone",), f'not in the table: "{shown(grid.zone)}"{hint}: {reason}'
+            involved = ("feeds.grid.zone", "feeds.grid.grams_per_kwh", "feeds.grid.service.url")
+            yield involved, f'not in the table: "{shown(grid.zone)}"{hint}: {reason}'
     above = "feeds.grid.service"
     if service.url and not service.value_path:
         yield (f"{above}.value_path", f"{above}.url"), "expected where the number stands in the answer"

@@ -36,6 +36,8 @@ SERVICE_LINK = re.compile(
 FAMILIES = ("limits", "families")  # the one setting whose keys are names of another world: the catalogue's
 MAX_PROBLEMS = 50
 REMEDY = "`clusterwatt check-config --print-defaults` prints one to begin with"
+ALL_SETTINGS = "`clusterwatt check-config --print-defaults` lists all"
+ALL_FAMILIES = "`clusterwatt metrics` lists all"
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -56,8 +58,8 @@ def load(
     """Load the configuration: defaults, then the file, the environment, `path=value` texts, flags.
 
     `flags` maps a flag of the command line to the path that it sets and the value it was given. `families`
-    are the names that `limits.families` may hold; without them they are not checked. Raises ConfigError
-    with all problems.
+    are the names that `limits.families` may hold; without them they are not checked. Raises
+    WrongSettingsError with all problems; ConfigError when they are very many.
     """
     settings = _Settings(families)
     if path is not None:
@@ -68,6 +70,14 @@ def load(
     for flag, (target, value) in (flags or {}).items():
         settings.override(tuple(target.split(".")), value, Origin(flag))
     return settings.finished()
+
+
+class WrongSettingsError(ConfigError):
+    """Settings that cannot be used. `loaded`: the others, with defaults in the place of those."""
+
+    def __init__(self, problems: Sequence[Problem], loaded: Loaded) -> None:
+        super().__init__(problems)
+        self.loaded = loaded
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -93,6 +103,7 @@ class _Settings:
         self._values: dict[SettingPath, object] = {}
         self._places: dict[SettingPath, _Place] = {}
         self._problems: list[Problem] = []
+        self._wrong: set[SettingPath] = set()
 
     def file(self, path: Path) -> None:
         """Take what a file sets."""
@@ -116,8 +127,8 @@ class _Settings:
             elif not SERVICE_LINK.fullmatch(f"{name}={environ[name]}"):
                 known = {variable.removeprefix(ENVIRONMENT_PREFIX) for variable in schema.variables()}
                 meant = nearest(name.removeprefix(ENVIRONMENT_PREFIX), known)
-                hint = meant and f"; did you mean {ENVIRONMENT_PREFIX}{meant}?"
-                self._problem(_place((), Origin(f"environment {name}")), "unknown setting" + hint)
+                meant = f"did you mean {ENVIRONMENT_PREFIX}{meant}?" if meant else ALL_SETTINGS
+                self._problem(_place((), Origin(f"environment {name}")), f"unknown setting; {meant}")
 
     def assignment(self, text: str) -> None:
         """Take a `path=value` text."""
@@ -149,9 +160,7 @@ class _Settings:
         self._take(node or document.scalar(None), kind, place)
 
     def finished(self) -> Loaded:
-        """The configuration of all that was set. Raises ConfigError when anything was wrong."""
-        if self._problems:
-            raise ConfigError(self._problems, {".".join(path): value for path, value in self._values.items()})
+        """The configuration of all that was set. Raises WrongSettingsError when anything was wrong."""
         tree: dict[str, object] = {}
         for path, value in self._values.items():
             section = tree
@@ -163,12 +172,18 @@ class _Settings:
         config = _with_real_root(msgspec.convert(tree, Config))
         for involved, text in contradictions(config):
             paths = [tuple(dotted.split(".")) for dotted in involved]
-            place = next(place for path in paths for place in self._places_below(path))
-            self._problem(msgspec.structs.replace(place, path=paths[0]), text)
-        if self._problems:
-            raise ConfigError(self._problems, {".".join(path): value for path, value in self._values.items()})
+            if not any(self._is_wrong(path) for path in paths):
+                place = next(place for path in paths for place in self._places_below(path))
+                self._problems.append(Problem(place.origin.at(place.mark), involved[0], text))
         sources = {".".join(path): place.origin.source(place.mark) for path, place in self._places.items()}
-        return Loaded(config, sources)
+        loaded = Loaded(config, sources)
+        if self._problems:
+            raise WrongSettingsError(self._problems, loaded)
+        return loaded
+
+    def _is_wrong(self, path: SettingPath) -> bool:
+        """Whether what is set at a path, above or below it is wrong: then nothing can be said of it."""
+        return any(wrong[: len(path)] == path[: len(wrong)] for wrong in self._wrong)
 
     def _places_below(self, path: SettingPath) -> Iterator[_Place]:
         """Where a setting was set, or the keys of one that has several."""
@@ -219,10 +234,11 @@ class _Settings:
         if not isinstance(node, yaml.SequenceNode) or node.tag not in document.KNOWN_TAGS:
             self._problem(place, values.mismatch(kind, node))
             return None
-        return tuple(
+        entries = tuple(
             self._scalar(entry, kind.item_type, place.entry(index, entry.start_mark))
             for index, entry in enumerate(node.value)
         )
+        return None if None in entries else entries
 
     def _scalar(self, node: yaml.Node, kind: inspect.Type, place: _Place) -> values.Value | None:
         try:
@@ -237,18 +253,23 @@ class _Settings:
         if found is None:
             if isinstance(kind, inspect.StructType | inspect.DictType):
                 self._problem(place, _unknown(name, schema.names(kind)))
+                if meant := nearest(name, schema.names(kind)):  # what its default means is not what is wrong
+                    self._wrong.add((*place.path[:-1], meant))
             else:
                 above = ".".join(place.path[:-1])
                 self._problem(place, f"{above} is one value, with nothing below it")
         elif (
             place.path[:-1] == FAMILIES and self._families and name.removeprefix(PREFIX) not in self._families
         ):
-            self._problem(place, _unknown(name.removeprefix(PREFIX), self._families))
+            self._problem(place, _unknown(name.removeprefix(PREFIX), self._families, ALL_FAMILIES))
             found = None
         return found
 
     def _problem(self, place: _Place, text: str) -> None:
         self._problems.append(Problem(place.origin.at(place.mark), ".".join(place.path), text))
+        if place.path:
+            *section, name = place.path
+            self._wrong.add((*section, name.partition("[")[0]))  # of a list, not of its entry
         if len(self._problems) == MAX_PROBLEMS:
             more = Problem("", "", f"there may be more than these {MAX_PROBLEMS} problems")
             raise ConfigError([*self._problems, more])
@@ -265,7 +286,7 @@ def _place(path: SettingPath, origin: Origin) -> _Place:
     return _Place(path, origin, yaml.Mark(origin.name, 0, 0, 0, None, 0))
 
 
-def _unknown(name: str, known: Collection[str]) -> str:
+def _unknown(name: str, known: Collection[str], all_known: str = ALL_SETTINGS) -> str:
     """What to say of a name that does not exist, with the one that was probably meant."""
     if name == "<<":
         return "merge keys are not supported; write the settings out"
@@ -275,4 +296,4 @@ def _unknown(name: str, known: Collection[str]) -> str:
         meant = elsewhere[0] if len(elsewhere) == 1 else ""
     if meant:
         return f"unknown; did you mean {meant}?"
-    return f"unknown; known here: {', '.join(known)}" if 0 < len(known) <= 30 else "unknown"
+    return f"unknown; known here: {', '.join(known)}" if len(known) <= 30 else f"unknown; {all_known}"

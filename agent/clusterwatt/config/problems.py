@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 SHOWN_CHARACTERS = 60
+LEAST_BEGUN = 4  # characters by which a name is known though its end is missing
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -23,15 +24,11 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used, with everything that is wrong with it.
+    """A configuration that cannot be used, with everything that is wrong with it."""
 
-    `right`: by dotted path, the settings that could be read all the same.
-    """
-
-    def __init__(self, problems: Sequence[Problem], right: Mapping[str, object] | None = None) -> None:
+    def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
-        self.right = right or {}
 
 
 def escaped(text: str) -> str:
@@ -46,8 +43,11 @@ def shown(text: str) -> str:
     return escaped(text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "...")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Collection[str]) -> str:
     """The known name that was probably meant; empty when none is near."""
     if len(name) > SHOWN_CHARACTERS:
         return ""
+    begun = [each for each in known if each.startswith(name)] if len(name) >= LEAST_BEGUN else []
+    if begun:
+        return min(begun, key=lambda each: (len(each), each))
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1)), "")

@@ -8,7 +8,7 @@ file are told at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -205,6 +205,6 @@ def _line(problem: Problem) -> tuple[int, int]:
     return (int(place[0]), int(place[1])) if len(place) == 2 and all(map(str.isdecimal, place)) else (0, 0)
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
+def _unknown(name: str, known: Collection[str]) -> str:
     meant = nearest(name, known)
     return f"unknown; did you mean {meant}?" if meant else f"unknown; known here: {', '.join(known)}"
