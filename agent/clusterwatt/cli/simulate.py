@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 from clusterwatt.cli.ending import FAILED, WRONG_INPUT, Commands, EndError, Parser
@@ -159,6 +158,7 @@ def _fleet(arguments: argparse.Namespace) -> int:
 
 
 def _backfill(arguments: argparse.Namespace) -> int:
+    from clusterwatt.clock import SystemClock
     from clusterwatt.fleet.history.backfill import Span, backfill
     from clusterwatt.fleet.node import FleetSettings
     from clusterwatt.log import configure
@@ -173,7 +173,7 @@ def _backfill(arguments: argparse.Namespace) -> int:
         level="standard",
     )
     step_s = arguments.step
-    until_s = (arguments.until or int(time.time())) // step_s * step_s
+    until_s = (arguments.until or int(SystemClock().wall_s())) // step_s * step_s
     span = Span(until_s - 3_600 * arguments.hours, until_s, step_s)
     try:
         for written in backfill(settings, span, Path(arguments.folder), healthy=arguments.healthy):

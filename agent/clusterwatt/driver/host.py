@@ -17,7 +17,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -385,7 +384,7 @@ def stand_in(settings: HostSettings) -> None:
     from clusterwatt.simulate.nvml import SimulatedLibrary, install
 
     faults = Faults.from_file(Path(simulate.faults_file)) if simulate.faults_file else None
-    install(SimulatedLibrary(simulate.profile, simulate.gpus, simulate.seed, time.time, faults))
+    install(SimulatedLibrary(simulate.profile, simulate.gpus, simulate.seed, SystemClock().wall_s, faults))
 
 
 def serve(host: Host, settings: HostSettings, out: IO[bytes], leave: threading.Event, clock: Clock) -> None:

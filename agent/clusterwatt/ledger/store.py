@@ -13,8 +13,8 @@ import contextlib
 import logging
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Collection, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
@@ -213,7 +213,7 @@ class Store:
         if self._aside_s is not None and now_s - self._aside_s < ASIDE_EVERY_S:
             raise LedgerError("damaged", f"{self._path}: {why}, again; look at the disk below it") from None
         self._aside_s = now_s
-        at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._clock.wall_s()))
+        at = f"{datetime.fromtimestamp(self._clock.wall_s(), timezone.utc):%Y%m%dT%H%M%SZ}"
         aside = Path(f"{self._path}.{why.word}-{at}")
         number = 1
         while aside.exists():

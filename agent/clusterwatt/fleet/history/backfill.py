@@ -9,12 +9,12 @@ https://prometheus.io/docs/prometheus/latest/storage/#backfilling-from-openmetri
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from clusterwatt.clock import SystemClock
 from clusterwatt.fleet.history import asked, spells
 from clusterwatt.fleet.history.moving import History
 from clusterwatt.fleet.history.still import StillLife
@@ -59,7 +59,8 @@ def backfill(settings: FleetSettings, span: Span, folder: Path, *, healthy: bool
     if healthy:
         spells.heal(cluster, span.from_s, span.until_s)
     folder.mkdir(parents=True, exist_ok=True)
-    began_s = time.monotonic()
+    clock = SystemClock()
+    began_s = clock.monotonic_s()
     still = StillLife(settings, cluster, families, span.from_s)
     history = History(cluster, settings.profiles, from_s=span.from_s, until_s=span.until_s)
     for times in span.blocks():
@@ -69,6 +70,6 @@ def backfill(settings: FleetSettings, span: Span, folder: Path, *, healthy: bool
             with Block(path, families, times) as block:
                 still.write(block, numbers)
                 history.write(block, numbers)
-            now_s = time.monotonic()
+            now_s = clock.monotonic_s()
             yield Written(path, block.samples, now_s - began_s)
-            began_s = time.monotonic()
+            began_s = clock.monotonic_s()

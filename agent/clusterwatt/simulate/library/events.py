@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from clusterwatt.clock import SystemClock
 from clusterwatt.simulate.gpu import NO_INSTANCE, Gpu
 from clusterwatt.simulate.library.calls import (
     INVALID_ARGUMENT,
@@ -85,13 +85,14 @@ def free(library: SimulatedLibrary, handle: Filled) -> None:
 def wait(library: SimulatedLibrary, handle: Filled, data: Filled, timeout_ms: int) -> None:
     """Blocks in real time, whatever clock the simulation has."""
     found = _event_set(library, handle)
-    end_s = time.monotonic() + timeout_ms / 1000.0
+    clock = SystemClock()
+    end_s = clock.monotonic_s() + timeout_ms / 1000.0
     with found.changed:
         while True:
             deliver(library)
             if found.events:
                 break
-            left_s = end_s - time.monotonic()
+            left_s = end_s - clock.monotonic_s()
             if left_s <= 0:
                 raise Refused(TIMEOUT)
             found.changed.wait(min(left_s, _LOOK_S))
