@@ -153,42 +153,69 @@ rules:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("rule: {}", "overrides.yaml:1:1: unknown name rule; did you mean rules?"),
+        ("rule: {}", "overrides.yaml:1:1: rule: unknown; did you mean rules?"),
         (
             "rules:\n  GpuAlocatedIdle: {}",
-            "overrides.yaml:2:3: rules: unknown name GpuAlocatedIdle; did you mean GpuAllocatedIdle?",
+            "overrides.yaml:2:3: rules.GpuAlocatedIdle: unknown; did you mean GpuAllocatedIdle?",
         ),
         (
             "rules:\n  GpuAllocatedIdle:\n    idle: 0.5",
-            "overrides.yaml:3:5: rules.GpuAllocatedIdle: unknown name idle; did you mean idle_ratio?",
+            "overrides.yaml:3:5: rules.GpuAllocatedIdle.idle: unknown; did you mean idle_ratio?",
         ),
         ("groups: {fabrik: {}}", "did you mean fabric?"),
         (
             "rules: {GpuThermalSlowdown: {share_ratio: 0.2}}",
-            "rules.GpuThermalSlowdown: unknown name share_ratio; known: critical, warning",
+            "share_ratio: the rule has several severities: put it below critical, warning, as critical: {sha",
         ),
-        ("rules: {GpuAllocatedIdle: {idle_ratio: 98}}", "expected a number from 0 to 1, got 98"),
-        ("rules: {GpuAllocatedIdle: {idle_ratio: high}}", "expected a number, as 0.5, got high"),
+        ("rules: {GpuAllocatedIdle: {idle_ratio: 98}}", "expected a number from 0 to 1, as 0.98, got 98"),
+        (
+            "rules: {GpuAllocatedIdle: {idle_ratio: high}}",
+            'expected a number from 0 to 1, as 0.98, got "high"',
+        ),
         ("rules: {GpuAllocatedIdle: {window: 60}}", "expected a duration, as 30m or 1h30m, got 60"),
         ("rules: {GpuAllocatedIdle: {guard: 1.5}}", "expected a whole number, got 1.5"),
         (
             "rules: {GpuAllocatedIdle: {for: soon}}",
-            "expected a duration, as 5m; 0m to fire at once, got soon",
+            'expected a duration, as 5m; 0m to fire at once, got "soon"',
         ),
-        ("rules: {GpuAllocatedIdle: {severity: high}}", "expected info, warning, critical or none, got high"),
-        ("rules: {GpuAllocatedIdle: {window: [1h]}}", "rules.GpuAllocatedIdle.window: expected one value"),
-        ("interval: 1h", "interval: expected a duration from 10s to 120s, got 1h"),
-        ("labels: {severity: low}", "this label is taken by ours"),
+        (
+            "rules: {GpuAllocatedIdle: {severity: high}}",
+            'expected info, warning, critical or none, got "high"',
+        ),
+        (
+            "rules: {GpuAllocatedIdle: {window: [1h]}}",
+            "GpuAllocatedIdle.window: expected one value, got a list",
+        ),
+        ("interval: 1h", 'interval: expected a duration from 10s to 120s, got "1h"'),
+        (
+            "labels: {severity: low}",
+            "1:20: labels.severity: the rules set this label themselves: choose another name",
+        ),
         ("exempt: {node: x}", "did you mean nodes?"),
         ("exempt: {nodes: '['}", "expected a regular expression"),
         ("urls: {boards: grafana}", "expected a URL"),
         (
             "rules: {GpuXidCritical: {exempt: {jobs: x}}}",
-            "GpuXidCritical: exempt.jobs: the rule knows no jobs",
+            "1:35: rules.GpuXidCritical.exempt.jobs: the rule knows no jobs; it can leave out nodes",
         ),
-        ("rules: {BudgetBurnFast: {short_window: 2h}}", "BudgetBurnFast: nothing records"),
-        ("rules: {GpuPowerBrake: {for: 1m, for: 2m}}", "for stands there twice"),
-        ("rules: [1]", "rules: expected names with values"),
+        (
+            "rules: {BudgetBurnFast: {short_window: 2h}}",
+            "1:40: rules.BudgetBurnFast.short_window: expected 1h or 6h or 1d, the windows that are recorded",
+        ),
+        (
+            "rules: {GpuPowerBrake: {for: 1m, for: 2m}}",
+            "1:34: rules.GpuPowerBrake.for: given twice, first on line 1: keep one",
+        ),
+        ("rules: [1]", "rules: expected names with values, as {Name: {for: 10m}}, got a list"),
+        ("rules: {GpuPowerBrake: off}", 'expected names with values, as {enabled: false}, got "off"'),
+        ("groups: {fabric: false}", "groups.fabric: expected names with values, as {enabled: false}"),
+        ("rules: {Xyzzy: {}}", "rules.Xyzzy: unknown; `clusterwatt export rules --list` shows all"),
+        ("labels: {a-b: low}", "labels.a-b: no name of a label: expected letters, digits and _"),
+        ("labels: {team: ''}", 'labels.team: expected text on one line, without {{, got ""'),
+        ("interval:", "interval: expected a duration from 10s to 120s, got nothing"),
+        ("? [a]\n: b", "overrides.yaml:1:3: expected a name, got a list"),
+        ("just text", "overrides.yaml:1:1: expected names with values, as {interval: 30s}, got "),
+        ("prometheusrule: {namespace: My_Own}", "of small letters, digits and -, got"),
         ("a: b: c", "not valid YAML"),
     ],
 )
@@ -200,6 +227,33 @@ def test_a_mistake_is_told_with_its_place_and_what_was_expected(
     said = capsys.readouterr().err
     assert says in said
     assert not (tmp_path / "rules").exists()
+
+
+@pytest.mark.usefixtures("no_promtool")
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "rules:\n"
+        "  GpuAllocatedIdle: {window: 2 hours, idle_ration: 0.9, for: soon}\n"
+        "  GpuXidCritical: {exempt: {jobs: x}}\n"
+        "  BudgetBurnFast: {short_window: 2h}\n"
+        "interval: 1h\n"
+        "lables: {}\n"
+    )
+    assert export(tmp_path, text) == 2
+    told = [
+        line.partition("overrides.yaml:")[2].split(": ")[:2] for line in capsys.readouterr().err.splitlines()
+    ]
+    assert told == [
+        ["2:30", "rules.GpuAllocatedIdle.window"],
+        ["2:39", "rules.GpuAllocatedIdle.idle_ration"],
+        ["2:62", "rules.GpuAllocatedIdle.for"],
+        ["3:29", "rules.GpuXidCritical.exempt.jobs"],
+        ["4:34", "rules.BudgetBurnFast.short_window"],
+        ["5:11", "interval"],
+        ["6:1", "lables"],
+    ]
 
 
 @pytest.mark.usefixtures("no_promtool")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 SHOWN_CHARACTERS = 60
-LEAST_BEGUN = 4  # characters by which a name is known though its end is missing
+LEAST_BEGUN = 3  # characters by which a name is known though its end is missing
 
 
 class Problem(msgspec.Struct, frozen=True):

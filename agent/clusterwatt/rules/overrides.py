@@ -21,7 +21,7 @@ Whom to exempt is said in regular expressions of Prometheus, which match the who
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,14 +30,18 @@ import yaml
 
 from clusterwatt.config.document import TAG, Origin, compose, read
 from clusterwatt.config.problems import ConfigError, Problem, nearest, shown
-from clusterwatt.rules import expression
+from clusterwatt.config.values import found as what_stands
+from clusterwatt.config.values import is_null
+from clusterwatt.rules import exemptions, expression
 from clusterwatt.rules.shipped import BOARDS, PREFIX, RUNBOOKS, Rule, RuleFile
 
 T = TypeVar("T")
 
 SEVERITIES = ("info", "warning", "critical", "none")
-ROUTES = ("owner", "ops", "both", "finance", "facility", "deadman")
-EXEMPTIONS = ("nodes", "jobs", "users", "accounts", "mountpoints", "ports")
+SEVERITY_SET = frozenset(SEVERITIES)
+MANY = 20  # names, beyond which they are not listed in a message
+ALL_RULES = "`clusterwatt export rules --list` shows all"
+ROUTES = ("owner", "ops", "both", "finance", "facility", "deadman", "nobody")
 COMMON = ("enabled", "exempt", "for", "route", "severity")
 NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -90,7 +94,7 @@ def parse(text: str, name: str, files: Iterable[RuleFile]) -> Overrides:
     reader = _Reader(Origin(name, has_lines=True), files)
     overrides = reader.top(node) if node is not None else Overrides()
     if reader.problems:
-        raise ConfigError(reader.problems)
+        raise ConfigError([problem for _, problem in sorted(reader.problems, key=lambda each: each[0])])
     return msgspec.structs.replace(overrides, source=Path(name).name)
 
 
@@ -98,16 +102,20 @@ class _Reader:
     """Reads the nodes, and gathers what is wrong."""
 
     def __init__(self, origin: Origin, files: Iterable[RuleFile]) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[tuple[tuple[int, int], Problem]] = []
         self._origin = origin
         self._groups = {file.name for file in files}
         self._rules: dict[str, dict[str, Rule]] = {}
-        for rule in (rule for file in files for rule in file.rules if rule.is_alert):
-            self._rules.setdefault(rule.name, {})[rule.severity] = rule
+        self._records: set[str] = set()
+        for rule in (rule for file in files for rule in file.rules):
+            if rule.is_alert:
+                self._rules.setdefault(rule.name, {})[rule.severity] = rule
+            else:
+                self._records.add(rule.name)
 
     def top(self, node: yaml.Node) -> Overrides:
         known = ("interval", "scrape_job", "labels", "urls", "exempt", "groups", "rules", "prometheusrule")
-        found = self._section(node, "", known)
+        found = self._section(node, "", known, example="{interval: 30s}")
         urls = self._section(found.get("urls"), "urls", ("runbooks", "boards"))
         kubernetes = self._section(found.get("prometheusrule"), "prometheusrule", ("namespace", "labels"))
         default = Overrides()
@@ -117,7 +125,7 @@ class _Reader:
             labels=self._labels(found.get("labels"), "labels", TAKEN),
             runbooks=self._value(urls, "runbooks", "urls", _url) or default.runbooks,
             boards=self._value(urls, "boards", "urls", _url) or default.boards,
-            exempt=self._exempt(found.get("exempt"), "exempt"),
+            exempt=self._exempt(found.get("exempt"), "exempt", exemptions.KINDS),
             groups=self._switches(found.get("groups")),
             rules=self._changes(found.get("rules")),
             namespace=self._value(kubernetes, "namespace", "prometheusrule", _dns_label) or "",
@@ -126,46 +134,51 @@ class _Reader:
 
     def _switches(self, node: yaml.Node | None) -> dict[str, bool]:
         switches = {}
-        for key, value in self._section(node, "groups", self._groups, strip=PREFIX).items():
+        example = "{fabric: {enabled: false}}"
+        for key, value in self._section(node, "groups", self._groups, PREFIX, example).items():
             path = f"groups.{key}"
-            switch = self._value(self._section(value, path, ("enabled",)), "enabled", path, _truth)
+            section = self._section(value, path, ("enabled",), example="{enabled: false}")
+            switch = self._value(section, "enabled", path, _truth)
             if switch is not None:
                 switches[key] = switch
         return switches
 
     def _changes(self, node: yaml.Node | None) -> dict[tuple[str, str], Change]:
         changes = {}
-        for name, value in self._section(node, "rules", self._rules).items():
+        for name, value in self._section(node, "rules", self._rules, example="{Name: {for: 10m}}").items():
             variants = self._rules[name]
             path = f"rules.{name}"
             if len(variants) == 1:
                 ((severity, rule),) = variants.items()
                 changes[name, severity] = self._change(value, path, rule)
                 continue
-            for severity, part in self._section(value, path, variants).items():
+            example = f"{{{min(variants)}: {{for: 10m}}}}"
+            for severity, part in self._section(value, path, variants, example=example).items():
                 changes[name, severity] = self._change(part, f"{path}.{severity}", variants[severity])
         return changes
 
     def _change(self, node: yaml.Node, path: str, rule: Rule) -> Change:
         numbers = {name: text for name, text in rule.numbers.items() if name != "scrape_job"}
-        found = self._section(node, path, (*COMMON, *numbers))
-        values = {}
+        found = self._section(node, path, (*COMMON, *numbers), example="{enabled: false}")
+        changed = {}
         for name in numbers.keys() & found.keys():
-            value = self._value(found, name, path, _like(name, numbers[name]))
+            value = self._value(found, name, path, self._like(rule, name, numbers[name]))
             if value is not None:
-                values[name] = value
+                changed[name] = value
         return Change(
-            values=values,
+            values=changed,
             severity=self._value(found, "severity", path, _one_of(SEVERITIES)) or "",
             route=self._value(found, "route", path, _one_of(ROUTES)) or "",
             hold=self._value(found, "for", path, _hold) or "",
             enabled=self._value(found, "enabled", path, _truth),
-            exempt=self._exempt(found.get("exempt"), f"{path}.exempt"),
+            exempt=self._exempt(found.get("exempt"), f"{path}.exempt", exemptions.kinds_of(rule.expression)),
         )
 
-    def _exempt(self, node: yaml.Node | None, path: str) -> dict[str, tuple[str, ...]]:
+    def _exempt(
+        self, node: yaml.Node | None, path: str, kinds: Collection[str]
+    ) -> dict[str, tuple[str, ...]]:
         exempt = {}
-        for kind, value in self._section(node, path, EXEMPTIONS).items():
+        for kind, value in self._section(node, path, kinds, example="{nodes: [login-.*]}").items():
             items = value.value if isinstance(value, yaml.SequenceNode) else [value]
             patterns = [self._scalar(item, f"{path}.{kind}", _pattern) for item in items]
             exempt[kind] = tuple(pattern for pattern in patterns if pattern is not None)
@@ -173,31 +186,48 @@ class _Reader:
 
     def _labels(self, node: yaml.Node | None, path: str, taken: frozenset[str]) -> dict[str, str]:
         labels = {}
-        for name, value in self._section(node, path, None).items():
-            if name in taken or (taken and not LABEL.fullmatch(name)):
-                self._wrong(value, f"{path}.{name}", "this label is taken by ours, or no name of a label")
+        for name, value in self._section(node, path, None, example="{team: ml-platform}").items():
+            if name in taken:
+                said = "the rules set this label themselves: choose another name"
+                self._wrong(value, f"{path}.{name}", said)
+            elif taken and not LABEL.fullmatch(name):
+                said = "no name of a label: expected letters, digits and _, no digit first"
+                self._wrong(value, f"{path}.{name}", said)
             elif (text := self._scalar(value, f"{path}.{name}", _text)) is not None:
                 labels[name] = text
         return labels
 
     def _section(
-        self, node: yaml.Node | None, path: str, known: Iterable[str] | None, strip: str = ""
+        self,
+        node: yaml.Node | None,
+        path: str,
+        known: Collection[str] | None,
+        strip: str = "",
+        example: str = "",
     ) -> dict[str, yaml.Node]:
         """The entries of a mapping; those that nobody knows are wrong, and the nearest name is told."""
         if node is None or node.tag == TAG + "null":
             return {}
         if not isinstance(node, yaml.MappingNode):
-            self._wrong(node, path, "expected names with values")
+            such = f", as {example}" if example else ""
+            self._wrong(node, path, f"expected names with values{such}, got {what_stands(node)}")
             return {}
         found: dict[str, yaml.Node] = {}
+        first: dict[str, int] = {}
         for key, value in node.value:
-            name = str(key.value).removeprefix(strip) if isinstance(key, yaml.ScalarNode) else ""
-            if name in found:
-                self._wrong(key, path, f"{shown(name)} stands there twice")
-            elif known is None or name in known:
+            if not isinstance(key, yaml.ScalarNode):
+                self._wrong(key, path, f"expected a name, got {what_stands(key)}")
+                continue
+            name = str(key.value).removeprefix(strip)
+            inner = f"{path}.{shown(name)}".lstrip(".")
+            if name in first:
+                self._wrong(key, inner, f"given twice, first on line {first[name]}: keep one")
+                continue
+            first[name] = key.start_mark.line + 1
+            if known is None or name in known:
                 found[name] = value
             else:
-                self._wrong(key, path, _unknown(name, known))
+                self._wrong(key, inner, _unknown(name, known))
         return found
 
     def _value(
@@ -208,13 +238,31 @@ class _Reader:
 
     def _scalar(self, node: yaml.Node, path: str, convert: Callable[[str], T]) -> T | None:
         if not isinstance(node, yaml.ScalarNode):
-            self._wrong(node, path, "expected one value")
+            self._wrong(node, path, f"expected one value, got {what_stands(node)}")
             return None
         try:
-            return convert(str(node.value))
+            return convert("" if is_null(node) else str(node.value))
         except ValueError as error:
-            self._wrong(node, path, f"{error}, got {shown(str(node.value))}")
+            self._wrong(node, path, f"{error}, got {what_stands(node)}")
             return None
+
+    def _like(self, rule: Rule, name: str, default: str) -> Callable[[str], str]:
+        """A value of the same kind as the default, of which what it asks for is recorded."""
+        convert = _like(name, default)
+
+        def recorded(text: str) -> str:
+            value = convert(text)
+            asked = expression.recorded(expression.changed(rule.expression, {name: value}))
+            for missing in sorted(asked - self._records):
+                stem = missing.removesuffix(value)
+                there = sorted(
+                    (each.removeprefix(stem) for each in self._records if each.startswith(stem)),
+                    key=expression.seconds,
+                )
+                raise ValueError(f"expected {' or '.join(there)}, the windows that are recorded")
+            return value
+
+        return recorded
 
     def _interval(self, text: str) -> str:
         least, most = INTERVAL_S
@@ -223,15 +271,19 @@ class _Reader:
         return text
 
     def _wrong(self, node: yaml.Node, path: str, text: str) -> None:
-        self.problems.append(Problem(self._origin.at(node.start_mark), path, text))
+        mark = node.start_mark
+        self.problems.append(((mark.line, mark.column), Problem(self._origin.at(mark), path, text)))
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    near = nearest(name, names) or next((known for known in names if name and known.startswith(name)), "")
-    if near:
-        return f"unknown name {shown(name)}; did you mean {near}?"
-    return f"unknown name {shown(name)}; known: {', '.join(names) if len(names) < 20 else 'see --list'}"
+def _unknown(name: str, known: Collection[str]) -> str:
+    names = ", ".join(sorted(known))
+    if name in exemptions.KINDS and exemptions.KIND_SET.issuperset(known):
+        return f"the rule knows no {name}; it can leave out {names or 'nothing'}"
+    if near := nearest(name, known):
+        return f"unknown; did you mean {near}?"
+    if SEVERITY_SET.issuperset(known):
+        return f"the rule has several severities: put it below {names}, as {min(known)}: {{{name}: ...}}"
+    return f"unknown; known here: {names}" if len(known) < MANY else f"unknown; {ALL_RULES}"
 
 
 def _like(name: str, default: str) -> Callable[[str], str]:
@@ -242,10 +294,9 @@ def _like(name: str, default: str) -> Callable[[str], str]:
             if expression.is_duration(text):
                 return text
             raise ValueError("expected a duration, as 30m or 1h30m")
-        if not NUMBER.fullmatch(text):
-            raise ValueError("expected a number, as 0.5")
-        if name.endswith("_ratio") and float(text) > 1:
-            raise ValueError("expected a number from 0 to 1")
+        ratio = name.endswith("_ratio")
+        if not NUMBER.fullmatch(text) or (ratio and float(text) > 1):
+            raise ValueError(f"expected a number{' from 0 to 1' if ratio else ''}, as {default}")
         if name in (expression.GUARD, expression.MINUTES) and not text.isdigit():
             raise ValueError("expected a whole number")
         return text
@@ -283,7 +334,7 @@ def _scrape_job(text: str) -> str:
 
 def _dns_label(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
-        raise ValueError("expected the name of a namespace")
+        raise ValueError("expected the name of a namespace, of small letters, digits and -")
     return text
 
 
@@ -295,7 +346,7 @@ def _url(text: str) -> str:
 
 def _text(text: str) -> str:
     if not text or not text.isprintable() or "{{" in text:
-        raise ValueError("expected text")
+        raise ValueError("expected text on one line, without {{")
     return text
 
 

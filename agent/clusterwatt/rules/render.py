@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 import yaml
 
 from clusterwatt.rules import expression
+from clusterwatt.rules.exemptions import EXEMPT_JOBS, MATCHED, OWNED
 from clusterwatt.rules.overrides import Change, Exempt, Overrides
 from clusterwatt.rules.shipped import BOARDS, PREFIX, RUNBOOKS, Rule, RuleFile
 
@@ -18,24 +19,6 @@ WRITTEN_BY = "# Written by `clusterwatt export rules`"
 BY_SITE = "on-by-site"
 OFF_FOLDER = "off-by-default"
 
-# Which series of an expression get a matcher that leaves out what is exempt, and on which label.
-MATCHED: Mapping[str, tuple[str, re.Pattern[str]]] = {
-    "nodes": (
-        "instance",
-        # Not what says whom a job belongs to: it is the same on all its nodes.
-        re.compile(r"(?:up|clusterwatt_(?!job_)\w+|(?:gpu_job|gpu|instance):clusterwatt_\w+:\w+)"),
-    ),
-    "mountpoints": ("mountpoint", re.compile(r"clusterwatt_filesystem_\w+")),
-    "ports": ("device", re.compile(r"clusterwatt_rdma_\w+")),
-    "accounts": ("account", re.compile(r"(?:clusterwatt_account_\w+|account:clusterwatt_\w+:\w+)")),
-}
-# Rules that know a job leave out its exempt ones in this line; further ones are put behind it.
-EXEMPT_JOBS = re.compile(r"^(?P<indent> *)unless on \(job_id\) clusterwatt_job_exempt == 1$", re.MULTILINE)
-OWNED: Mapping[str, tuple[str, ...]] = {
-    "jobs": ("job_id", "name"),
-    "users": ("user",),
-    "accounts": ("account",),
-}
 # These add up accounts and feeds: a node that raises no alerts spends and draws all the same.
 SUMS = "money-power"
 
@@ -64,7 +47,6 @@ class Effective(msgspec.Struct, frozen=True):
 def render(files: Iterable[RuleFile], overrides: Overrides, *, kubernetes: bool = False) -> list[Rendered]:
     """All files. Raises RenderError."""
     files = tuple(files)
-    check_exemptions(files, overrides)
     rendered, by_site = [], []
     for file in files:
         loaded, off = [], []
@@ -138,17 +120,6 @@ def expression_of(rule: Rule, file: RuleFile, overrides: Overrides) -> str:
     clauses = "".join(_unless(_both(change.exempt, overrides.exempt)))
     # A function, because a backslash in the text would mean something to `sub`.
     return EXEMPT_JOBS.sub(lambda found: found[0] + clauses, expr)
-
-
-def check_exemptions(files: Iterable[RuleFile], overrides: Overrides) -> None:
-    """Refuse an exemption on a rule that has nothing of the kind. Raises RenderError."""
-    for file in files:
-        for rule in file.rules:
-            for kind in _change(rule, overrides).exempt:
-                known = kind in OWNED and EXEMPT_JOBS.search(rule.expression)
-                matched = kind in MATCHED and MATCHED[kind][1].search(rule.expression)
-                if not known and not matched:
-                    raise RenderError(f"{rule.name}: exempt.{kind}: the rule knows no {kind}")
 
 
 def _rule(rule: Rule, file: RuleFile, overrides: Overrides) -> str:
