@@ -150,7 +150,16 @@ PLACES: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("BudgetBurnSlow", "info", "short_window"): ("ratio_rate{}>1.2and",),
     ("BudgetBurnSlow", "info", "long_window"): ("andaccount:clusterwatt_budget_burn:ratio_rate{}>1.2",),
     ("FeedPowerNearLimit", "critical", "power_ratio"): ("{}*max",),
+    ("ExporterDown", "warning", "window"): (
+        'avg_over_time(up{{job="clusterwatt"}}[{}])',
+        'changes(up{{job="clusterwatt"}}[{}])',
+    ),
+    ("ExporterDown", "warning", "up_ratio"): ("<{}",),
+    ("ExporterDown", "warning", "changes"): (">{}",),
     ("ExporterDown", "warning", "memory"): ("node_maintenance[{}]",),
+    ("NodeInMaintenance", "none", "memory"): ("node_maintenance[{}]",),
+    ("MonitoringBlind", "critical", "nodes"): (">={}",),
+    ("MonitoringBlind", "critical", "memory"): ("node_maintenance[{}]",),
     ("ExporterVanished", "warning", "memory"): ("build_info[{}]", "node_maintenance[{}]"),
     ("MonitoringBlind", "critical", "down_ratio"): (">{}",),
     ("CollectorStale", "warning", "age_seconds"): (
