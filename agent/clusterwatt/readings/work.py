@@ -76,7 +76,8 @@ class Claim(Reading, frozen=True):
     `device` is in the words of the source: a UUID or its beginning (GPU-..., MIG-...), `minor:3`
     (/dev/nvidia3), `index:3` (the driver's order), `pci:0000:1b:00.0`, `MIG-GPU-<uuid>/<gi>/<ci>`,
     `nvidia0/gi3`.
-    `member`: which part of the job it is, so that two pods of one job on one GPU are two sharers.
+    `member`: which part of the job it is, so that two pods of one job on one GPU are two sharers; of
+    Kubernetes `pod/<uid>`, with `/<container>` behind it where that is told.
     source: slurm, kubernetes, container.
     """
 

@@ -9,10 +9,12 @@ from typing import TypeVar
 
 import pytest
 
+from clusterwatt.attribution.holders import Holders
 from clusterwatt.config.model import Kubernetes as Settings
 from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.work import (
     Claim,
+    GpuAllocated,
     Job,
     JobHostUse,
     JobMember,
@@ -20,9 +22,11 @@ from clusterwatt.readings.work import (
     NodeLabels,
     Scheduler,
     SchedulerNode,
+    SlurmdPod,
 )
 from clusterwatt.sysfs import Files
 from clusterwatt.workloads.kubernetes.collector import KubernetesCollector
+from tests.attribution.node import by_type, gpu
 from tests.clocks import FakeClock
 from tests.workloads.kubernetes.api_server import ApiServer, reference
 from tests.workloads.kubernetes.kubelet_server import Kubelet, claim, container, pod
@@ -143,8 +147,8 @@ def test_a_pod_of_a_job_set(node: Node, kubelet: Kubelet, api: ApiServer) -> Non
     assert of(JobMember, readings) == [JobMember(f"pod/{uid(1)}", "k8s/uid-of-train")]
     assert of(JobPod, readings) == [JobPod("k8s/uid-of-train", "team", "train-0", "main")]
     assert claims(readings) == [
-        ("k8s/uid-of-train", A, f"{uid(1)}/main"),
-        ("k8s/uid-of-train", B, f"{uid(1)}/main"),
+        ("k8s/uid-of-train", A, f"pod/{uid(1)}/main"),
+        ("k8s/uid-of-train", B, f"pod/{uid(1)}/main"),
     ]
     assert of(JobHostUse, readings) == [JobHostUse(f"pod/{uid(1)}", 7.5, 800.0)]
 
@@ -158,8 +162,8 @@ def test_g03_sharers_of_a_time_sliced_gpu_are_all_named(bare: Node, kubelet: Kub
         pod("team", "p2", container("main", {"nvidia.com/gpu.shared": [f"{A}::2"]})),
     )
     assert claims(bare.read()) == [
-        (f"k8s/{uid(1)}", A, f"{uid(1)}/main"),
-        (f"k8s/{uid(2)}", A, f"{uid(2)}/main"),
+        (f"k8s/{uid(1)}", A, f"pod/{uid(1)}/main"),
+        (f"k8s/{uid(2)}", A, f"pod/{uid(2)}/main"),
     ]
 
 
@@ -190,7 +194,7 @@ def test_without_the_api_a_pod_is_a_job_of_its_own(bare: Node, kubelet: Kubelet)
     bare.log("team", "solo", 1)
     bare.log("team", "solo", 9)  # an earlier pod of the name, without a cgroup
     readings = bare.read()
-    assert claims(readings) == [(f"k8s/{uid(1)}", A, f"{uid(1)}/main")]
+    assert claims(readings) == [(f"k8s/{uid(1)}", A, f"pod/{uid(1)}/main")]
     (job,) = of(Job, readings)
     assert (job.k8s_owner_kind, job.k8s_owner, job.account, job.kind) == ("Pod", "solo", "team", "batch")
     assert failures(readings) == []
@@ -199,7 +203,7 @@ def test_without_the_api_a_pod_is_a_job_of_its_own(bare: Node, kubelet: Kubelet)
 def test_a_pod_whose_uid_nobody_tells_still_holds_its_gpu(bare: Node, kubelet: Kubelet) -> None:
     hold(bare, kubelet, "solo")
     readings = bare.read()
-    assert claims(readings) == [("k8s/team/solo", A, "team/solo/main")]
+    assert claims(readings) == [("k8s/team/solo", A, "pod/team/solo/main")]
     assert failures(readings) == [("team/solo", "unidentified")]
 
 
@@ -212,7 +216,7 @@ def test_pods_that_are_over_hold_nothing(node: Node, kubelet: Kubelet, api: ApiS
         api.pod("team", name, uid(number + 1), phase=phase)
     api.pod("team", "runs", uid(4))
     node.tree.remove(node.start(3))
-    assert claims(node.read()) == [(f"k8s/{uid(4)}", A, f"{uid(4)}/main")]
+    assert claims(node.read()) == [(f"k8s/{uid(4)}", A, f"pod/{uid(4)}/main")]
 
 
 def test_a_recreated_pod_of_a_stateful_set_is_another(node: Node, kubelet: Kubelet, api: ApiServer) -> None:
@@ -220,14 +224,14 @@ def test_a_recreated_pod_of_a_stateful_set_is_another(node: Node, kubelet: Kubel
     hold(node, kubelet, "web-0")
     api.pod("team", "web-0", uid(1), stateful_set)
     api.object("/apis/apps/v1", "team", "statefulsets", "web")
-    assert claims(node.read()) == [("k8s/uid-of-web", A, f"{uid(1)}/main")]
+    assert claims(node.read()) == [("k8s/uid-of-web", A, f"pod/{uid(1)}/main")]
     node.tree.remove(node.start(1))
     node.start(2)
     assert claims(node.later(2)) == []  # the API's cache still has the old one
     api.pods.clear()
     api.pod("team", "web-0", uid(2), stateful_set)
     readings = node.later(5)
-    assert claims(readings) == [("k8s/uid-of-web", A, f"{uid(2)}/main")]
+    assert claims(readings) == [("k8s/uid-of-web", A, f"pod/{uid(2)}/main")]
     assert [job.kind for job in of(Job, readings)] == ["service"]
 
 
@@ -239,7 +243,7 @@ def test_a_static_pod_is_known_by_its_hash(node: Node, kubelet: Kubelet, api: Ap
     mark = {"kubernetes.io/config.hash": digest, "kubernetes.io/config.source": "file"}
     api.pod("kube-system", "smi-node-a", uid(1), owner, annotations=mark)
     readings = node.read()
-    assert claims(readings) == [(f"k8s/{digest}", A, f"{digest}/main")]
+    assert claims(readings) == [(f"k8s/{digest}", A, f"pod/{digest}/main")]
     assert [job.k8s_owner_kind for job in of(Job, readings)] == ["Pod"]
 
 
@@ -265,7 +269,7 @@ def test_while_the_kubelet_restarts_its_last_word_stands(
     kubelet.start()
     kubelet.say(pod("team", "one", container("main", {"nvidia.com/gpu": [B]})))
     readings = node.later()
-    assert claims(readings) == [(f"k8s/{uid(1)}", B, f"{uid(1)}/main")]
+    assert claims(readings) == [(f"k8s/{uid(1)}", B, f"pod/{uid(1)}/main")]
     assert of(Failure, readings) == []
 
 
@@ -286,7 +290,7 @@ def test_while_the_api_is_silent_its_last_word_stands(node: Node, kubelet: Kubel
     api.pod("team", "one", uid(1), reference("Job", "train"))
     api.object("/apis/batch/v1", "team", "jobs", "train")
     before = claims(node.read())
-    assert before == [("k8s/uid-of-train", A, f"{uid(1)}/main")]
+    assert before == [("k8s/uid-of-train", A, f"pod/{uid(1)}/main")]
     api.status["/"] = 503
     readings = node.later(40)
     assert claims(readings) == before
@@ -299,11 +303,11 @@ def test_a_pod_waits_for_the_api_to_say_whose_it_is(node: Node, kubelet: Kubelet
     api.status["/"] = 503
     assert claims(node.read()) == []
     assert of(Scheduler, node.later(15))
-    assert claims(node.later(60)) == [(f"k8s/{uid(1)}", A, f"{uid(1)}/main")]
+    assert claims(node.later(60)) == [(f"k8s/{uid(1)}", A, f"pod/{uid(1)}/main")]
     api.status.clear()
     api.pod("team", "one", uid(1), reference("Job", "train"))
     api.object("/apis/batch/v1", "team", "jobs", "train")
-    assert claims(node.later(30)) == [("k8s/uid-of-train", A, f"{uid(1)}/main")]
+    assert claims(node.later(30)) == [("k8s/uid-of-train", A, f"pod/{uid(1)}/main")]
 
 
 def test_who_may_not_list_pods_is_told_what_is_missing(node: Node, kubelet: Kubelet, api: ApiServer) -> None:
@@ -311,7 +315,7 @@ def test_who_may_not_list_pods_is_told_what_is_missing(node: Node, kubelet: Kube
     node.log("team", "one", 1)
     api.status["/api/v1/pods"] = 403
     readings = node.read()
-    assert claims(readings) == [(f"k8s/{uid(1)}", A, f"{uid(1)}/main")]
+    assert claims(readings) == [(f"k8s/{uid(1)}", A, f"pod/{uid(1)}/main")]
     (problem,) = of(Failure, readings)
     assert (problem.item, problem.reason) == ("api: pods", "forbidden")
     assert "get and list on pods" in problem.detail
@@ -321,7 +325,7 @@ def test_an_expired_version_is_asked_anew(node: Node, kubelet: Kubelet, api: Api
     hold(node, kubelet, "one")
     api.pod("team", "one", uid(1))
     api.expired = True
-    assert claims(node.read()) == [(f"k8s/{uid(1)}", A, f"{uid(1)}/main")]
+    assert claims(node.read()) == [(f"k8s/{uid(1)}", A, f"pod/{uid(1)}/main")]
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
@@ -442,7 +446,7 @@ def test_cgroups_that_are_not_shown_take_no_pod_away(
     node = Node(tmp_path / "root", kubelet, api)
     kubelet.say(pod("team", "one", container("main", {"nvidia.com/gpu": [A]})))
     api.pod("team", "one", uid(1))
-    assert claims(node.read()) == [(f"k8s/{uid(1)}", A, f"{uid(1)}/main")]
+    assert claims(node.read()) == [(f"k8s/{uid(1)}", A, f"pod/{uid(1)}/main")]
 
 
 def test_who_does_not_say_which_node_it_is_is_told(tmp_path: Path, kubelet: Kubelet, api: ApiServer) -> None:
@@ -519,10 +523,14 @@ def test_nothing_of_a_pods_environment_is_kept(node: Node, kubelet: Kubelet, api
     assert "EXAMPLE-NOT-REAL" not in repr(vars(vars(node.collector)["_cluster"]))
 
 
-def test_a_pod_in_which_slurm_runs_is_named_first_in_its_claims(bare: Node, kubelet: Kubelet) -> None:
-    hold(bare, kubelet, "slurmd-0")
+def test_in_a_pod_that_runs_slurmd_a_gpu_without_a_job_is_free(bare: Node, kubelet: Kubelet) -> None:
+    bare.start(1)
     bare.log("team", "slurmd-0", 1)
-    assert all(found.member.startswith(f"{uid(1)}/") for found in of(Claim, bare.read()))
+    kubelet.say(pod("team", "slurmd-0", container("slurmd", {"nvidia.com/gpu": [A, B]})))
+    said = [Scheduler("slurm"), SlurmdPod(uid(1)), Claim("slurm/7", B, "slurm"), *bare.read()]
+    sources = {"slurm": True, "kubernetes": True}
+    made = Holders().take(by_type([gpu(A), gpu(B, "1"), *said]), sources, now_s=0.0)
+    assert {(held.uuid, held.job_id) for held in of(GpuAllocated, made)} == {(B, "slurm/7")}
 
 
 def test_a_token_that_is_refused_once_costs_nobody_its_identity(
@@ -535,7 +543,7 @@ def test_a_token_that_is_refused_once_costs_nobody_its_identity(
     api.tokens = {"second"}
     assert claims(node.read()) == []
     api.token_file.write_text("second")
-    assert claims(node.later(5)) == [("k8s/uid-of-train", A, f"{uid(1)}/main")]
+    assert claims(node.later(5)) == [("k8s/uid-of-train", A, f"pod/{uid(1)}/main")]
 
 
 def test_the_api_is_asked_each_half_minute_and_when_pods_come_or_go(
@@ -596,7 +604,7 @@ def test_a_controller_that_cannot_be_read_is_waited_for(node: Node, kubelet: Kub
     assert [problem.ongoing for problem in of(Failure, node.later(2))] == [True]
     assert len(api.asked) == asked
     api.status.clear()
-    assert claims(node.later(5)) == [("k8s/uid-of-train", A, f"{uid(1)}/main")]
+    assert claims(node.later(5)) == [("k8s/uid-of-train", A, f"pod/{uid(1)}/main")]
     assert of(Failure, node.later(2)) == []
 
 
@@ -617,8 +625,8 @@ def test_replicas_of_one_gpu_in_one_container_are_one_claim(bare: Node, kubelet:
     shared = {"nvidia.com/gpu.shared": [f"{A}::0", f"{A}::1"]}
     kubelet.say(pod("team", "one", container("main", shared), container("side", shared)))
     assert [(device, member) for _, device, member in claims(bare.read())] == [
-        (A, f"{uid(1)}/main"),
-        (A, f"{uid(1)}/side"),
+        (A, f"pod/{uid(1)}/main"),
+        (A, f"pod/{uid(1)}/side"),
     ]
 
 
@@ -629,7 +637,7 @@ def test_without_the_api_a_new_pod_is_known_at_once(bare: Node, kubelet: Kubelet
     hold(bare, kubelet, "one", "two")
     bare.log("team", "two", 2)
     readings = bare.later(2)
-    assert [member for _, _, member in claims(readings)] == [f"{uid(1)}/main", f"{uid(2)}/main"]
+    assert [member for _, _, member in claims(readings)] == [f"pod/{uid(1)}/main", f"pod/{uid(2)}/main"]
     assert failures(readings) == []
 
 

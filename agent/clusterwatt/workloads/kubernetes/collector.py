@@ -247,7 +247,7 @@ class KubernetesCollector:
             yield JobPod(job_id, pod.namespace, pod.name, container)
         for container, device in dict.fromkeys((container, device) for container, _, device in devices):
             if device is not None:
-                yield Claim(job_id, device, source="kubernetes", member=f"{pod.uid}/{container}")
+                yield Claim(job_id, device, source="kubernetes", member=f"pod/{pod.uid}/{container}")
         unknown = [name for _, name, device in devices if device is None]
         # The slice of a device may be newer than the API's last answer.
         if unknown and not self._may_be_told(f"{pod.uid} {unknown[0]}"):
