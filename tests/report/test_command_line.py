@@ -74,6 +74,11 @@ def test_job(ledger: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert BEGIN_S
 
 
+BACKWARDS = (
+    "--from (2026-11-30T00:00+01:00) is not before --to (2026-11-29T00:00+01:00): give an earlier --from"
+)
+
+
 @pytest.mark.parametrize(
     ("argv", "status", "words"),
     [
@@ -82,7 +87,13 @@ def test_job(ledger: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
         (("jobs", "--limit", "0"), 2, "expected a whole number from 1 to 999999"),
         (("report", "--limit", "all"), 2, "expected a whole number from 1 to 999999"),
         (("report", "--by", "team"), 2, "invalid choice"),
-        (("report", "--from", "now", "--to", "-1h"), 1, "--from comes before --to"),
+        (("report", "--from", "2026-11-30", "--to", "2026-11-29"), 2, BACKWARDS),
+        (("job", "slurm/1", "--from", "2026-11-30", "--to", "2026-11-29"), 2, BACKWARDS),
+        (("report", "--from", "2026-11-30", "--to", "2026-11-30"), 2, "is not before --to"),
+        (("report", "--from", "2099-01-01"), 2, "--from (2099-01-01T00:00+01:00) is not before --to (20"),
+        (("report", "--from", "-999999w"), 2, "--from '-999999w': expected a time from 1970 to 9998"),
+        (("report", "--from", "-7D"), 2, "--from '-7D': expected now, -7d (m, h, d, w)"),
+        (("report", "--to", "2026-02-30"), 2, "--to '2026-02-30': there is no such time: "),
         (("job", "slurm/77"), 1, "does not know slurm/77: `clusterwatt jobs` lists those that it knows"),
     ],
 )

@@ -30,7 +30,7 @@ def row(ledger: Path, job_id: str = "slurm/1") -> UsageRow:
 def test_a_receipt(ledger: Path) -> None:
     assert receipt.text(row(ledger), "gpu-1") == (
         "Receipt of slurm/1 (train, ann, account physics)\n"
-        "  time    2026-11-30 13:00 to 2026-11-30 15:00 (2 h 00 min)\n"
+        "  time    2026-11-30T13:00+01:00 to 2026-11-30T15:00+01:00 (2 h 00 min)\n"
         "  node    gpu-1; what the job used on other nodes is not in it\n"
         "  GPUs    1 x NVIDIA H100 80GB HBM3: 2.00 GPU hours, of which held and not used: 1.00 (50 %)\n"
         "  use     activity 40.0 %, tensor cores 20.0 %\n"

@@ -83,7 +83,7 @@ def test_sums_close(ledger: Path, by: cluster.By) -> None:
 
 def test_a_table(ledger: Path) -> None:
     text = usage(ledger, "table")
-    assert text.splitlines()[0] == "2026-11-30 13:00+01:00 to 2026-11-30 16:00+01:00, by job"
+    assert text.splitlines()[0] == "2026-11-30T13:00+01:00 to 2026-11-30T16:00+01:00, by job"
     assert "\x1b" not in text
     (job,) = (line for line in text.splitlines() if line.startswith("slurm/1"))
     for word in ("train", "ann", "2.00", "1.00", "40.0", "20.0", "0.920", "0.368", "6.23", "3.03", "100.0"):
@@ -180,7 +180,7 @@ def test_markdown_keeps_its_columns_whatever_a_job_is_called(ledger: Path) -> No
 def test_jobs_are_listed_with_their_whole_lives(ledger: Path) -> None:
     text = commands.jobs(Source(ledger), running=False, limit=9, form="table", clock=SystemClock())
     assert [line.split()[0] for line in text.splitlines()[1:]] == ["slurm/2", "slurm/1"]
-    assert "2026-11-30 13:00  2026-11-30 15:00" in text.splitlines()[2]
+    assert "2026-11-30T13:00+01:00  2026-11-30T15:00+01:00" in text.splitlines()[2]
     text = commands.jobs(Source(ledger), running=True, limit=9, form="table", clock=SystemClock())
     assert [line.split()[0] for line in text.splitlines()[1:]] == ["slurm/2"]
 
@@ -203,8 +203,6 @@ def test_what_cannot_be_reported_is_one_line(ledger: Path, tmp_path: Path) -> No
         usage(ledger, "table", "run")
     with pytest.raises(ReportError, match="there is no ledger"):
         usage(tmp_path / "none.db", "table")
-    with pytest.raises(ReportError, match="--from comes before --to"):
-        commands.usage(Source(ledger), PERIOD[1], PERIOD[0], "job", "table", clock)
     with pytest.raises(ReportError, match=r"does not know 1: did you mean slurm/1\?"):
         commands.job(Source(ledger), "1", "receipt", PERIOD, Data(), clock)
     with pytest.raises(ReportError, match="does not know : `clusterwatt jobs`"):

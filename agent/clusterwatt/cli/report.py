@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
     report.set_defaults(act=_report)
     for command in (job, report):
         # A time as -7d looks like an option to argparse, but for what matches this.
-        command._negative_number_matcher = re.compile(r"-[\d.]+[a-z]*$")  # noqa: SLF001 - there is no other way
+        command._negative_number_matcher = re.compile(r"-[\d.]+\w*$")  # noqa: SLF001 - there is no other way
         command.add_argument("--from", dest="from_", metavar="TIME", default="-7d", help="(default: -7d)")
         command.add_argument("--to", metavar="TIME", default="now", help="(default: now)")
     for command in (jobs, job, report):
@@ -130,7 +130,7 @@ def _print(make: Callable[[], str]) -> int:
 
 
 def _period(arguments: argparse.Namespace, now_s: float) -> tuple[float, float]:
-    from clusterwatt.report.period import unix_time
+    from clusterwatt.report.period import shown, unix_time
 
     times = []
     for option, text in (("--from", arguments.from_), ("--to", arguments.to)):
@@ -138,7 +138,11 @@ def _period(arguments: argparse.Namespace, now_s: float) -> tuple[float, float]:
             times.append(unix_time(text, now_s))
         except ValueError as error:
             raise EndError(f"clusterwatt: {option} {text!r}: {error}", WRONG_INPUT) from None
-    return times[0], times[1]
+    begin_s, end_s = times
+    if end_s <= begin_s:
+        said = f"--from ({shown(begin_s)}) is not before --to ({shown(end_s)})"
+        raise EndError(f"clusterwatt: {said}: give an earlier --from or a later --to", WRONG_INPUT)
+    return begin_s, end_s
 
 
 def _source(arguments: argparse.Namespace) -> Source:

@@ -52,8 +52,6 @@ def usage(
     limit: int | None = None,
 ) -> str:
     """What was used in a period, and the rest, and the sum; `limit`: of lines, the others are one."""
-    if to_s <= from_s:
-        raise ReportError("the period ends before it begins: --from comes before --to")
     if limit is None and by == "job" and form in formats.FOR_PEOPLE:
         limit = JOBS_FOR_PEOPLE
     others = None

@@ -123,11 +123,10 @@ FORMATS: Mapping[str, Callable[[Report], str]] = {
 
 
 def heading(report: Report) -> str:
-    """Which period it is of, with the UTC offset of its times."""
+    """Which period it is of."""
     if report.from_s is None or report.to_s is None:
         return "Jobs"
-    begin, end = (period.local(at_s).isoformat(" ", "minutes") for at_s in (report.from_s, report.to_s))
-    return f"{begin} to {end}, by {report.by}"
+    return f"{period.shown(report.from_s)} to {period.shown(report.to_s)}, by {report.by}"
 
 
 def _lines(report: Report) -> Sequence[Line]:

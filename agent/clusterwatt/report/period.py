@@ -8,6 +8,10 @@ from datetime import datetime, timezone
 AGO = re.compile(r"-(\d{1,6})([mhdw])")
 SECONDS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 EXPECTED = "expected now, -7d (m, h, d, w), 2026-11-30 (its midnight) or 2026-11-30T14:00"
+FIRST_S, LAST_S = (
+    0.0,
+    253_370_764_800.0,
+)  # 1970 to 9998: what is near the first or last year has no local time
 
 
 def unix_time(text: str, now_s: float) -> float:
@@ -15,31 +19,42 @@ def unix_time(text: str, now_s: float) -> float:
 
     Raises ValueError, which says what is expected.
     """
-    if text == "now":
-        return now_s
     ago = AGO.fullmatch(text)
-    if ago:
-        return now_s - int(ago[1]) * SECONDS[ago[2]]
-    try:
-        if re.fullmatch(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:?\d\d)?)?", text):
-            # Python 3.10 reads neither Z nor an offset without a colon.
-            written = re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", text.replace("Z", "+00:00"))
-            return datetime.fromisoformat(written).astimezone(timezone.utc).timestamp()
-    except (ValueError, OverflowError, OSError):  # a day that there is not, a year before the first
-        pass
-    raise ValueError(EXPECTED)
+    if text == "now":
+        unix_s = now_s
+    elif ago:
+        unix_s = now_s - int(ago[1]) * SECONDS[ago[2]]
+    elif re.fullmatch(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:?\d\d)?)?", text):
+        unix_s = _read(text)
+    else:
+        raise ValueError(EXPECTED)
+    if not FIRST_S <= unix_s < LAST_S:
+        raise ValueError("expected a time from 1970 to 9998")
+    return unix_s
 
 
 def shown(unix_s: float) -> str:
-    """A Unix time as people read it, in the local zone, to the minute."""
-    return local(unix_s).strftime("%Y-%m-%d %H:%M")
+    """A Unix time as people read it: ISO 8601 in the local zone with its offset, to the minute."""
+    return _local(unix_s).isoformat(timespec="minutes")
 
 
 def with_zone(unix_s: float) -> str:
-    """A Unix time in the local zone with its offset, for machines."""
-    return local(unix_s).isoformat(timespec="seconds")
+    """The same to the second, for machines."""
+    return _local(unix_s).isoformat(timespec="seconds")
 
 
-def local(unix_s: float) -> datetime:
-    """A Unix time on the wall here."""
+def _read(text: str) -> float:
+    # Python 3.10 reads neither Z nor an offset without a colon.
+    written = re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", text.replace("Z", "+00:00"))
+    try:
+        read = datetime.fromisoformat(written)
+    except ValueError as error:
+        raise ValueError(f"there is no such time: {error}") from None
+    try:
+        return read.astimezone(timezone.utc).timestamp()
+    except (OverflowError, OSError, ValueError):  # on the far side of the first or last year
+        return -1.0
+
+
+def _local(unix_s: float) -> datetime:
     return datetime.fromtimestamp(unix_s, timezone.utc).astimezone()
