@@ -31,18 +31,27 @@ def test_g42_octal_escapes_are_decoded() -> None:
 
 def test_all_fields_of_a_line() -> None:
     line = rb"41 28 0:46 /a\040b /data rw,nosuid shared:3 master:1 - nfs4 nas:/a\040b rw,vers=4.2"
-    assert parse(line) == [
-        Mount(
-            id="41",
-            device="0:46",
-            root="/a b",
-            mountpoint="/data",
-            fstype="nfs4",
-            source="nas:/a b",
-            readonly=False,
-            options="rw,vers=4.2",
-        )
-    ]
+    (mount,) = parse(line)
+    assert mount == Mount(
+        id="41",
+        device="0:46",
+        root="/a b",
+        mountpoint="/data",
+        fstype="nfs4",
+        source="nas:/a b",
+        readonly=False,
+        options="rw,vers=4.2",
+    )
+
+
+def test_a_table_that_has_not_changed_is_read_and_not_taken_apart_again(tmp_path: Path) -> None:
+    put(tmp_path, "proc/1/mountinfo", "41 28 0:46 / /data rw - nfs4 nas:/ rw\n")
+    files = Files(tmp_path, FakeClock())
+    (before,), (after,) = mounts_of_host(files), mounts_of_host(files)
+    assert after is before
+    put(tmp_path, "proc/1/mountinfo", "41 28 0:46 / /data ro - nfs4 nas:/ rw\n")
+    (changed,) = mounts_of_host(files)
+    assert changed.readonly
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
@@ -64,7 +65,8 @@ def on_top(mounts: Iterable[Mount]) -> dict[str, Mount]:
     return {mount.mountpoint: mount for mount in mounts}
 
 
-def parse(table: bytes) -> list[Mount]:
+@lru_cache(maxsize=2)  # the host's and our own: several sources look at thousands of lines that hardly change
+def parse(table: bytes) -> tuple[Mount, ...]:
     """All lines of a mountinfo, in their order."""
     mounts = []
     for line in table.splitlines():
@@ -86,7 +88,7 @@ def parse(table: bytes) -> list[Mount]:
                 options=filesystem[-1].decode("utf-8", "replace"),
             )
         )
-    return mounts
+    return tuple(mounts)
 
 
 def unescape(field: bytes) -> str:
