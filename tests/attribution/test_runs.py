@@ -26,6 +26,7 @@ from clusterwatt.readings.training import (
     TrainingSinceCheckpointCost,
 )
 from clusterwatt.readings.work import GpuAllocated, JobCost, JobEnergy, JobNodes
+from clusterwatt.training.state import RunState
 from tests.clocks import FakeClock
 
 R = TypeVar("R", bound=Reading)
@@ -121,7 +122,7 @@ def test_the_rate_of_one_gpu_becomes_that_of_the_run_where_its_gpus_are_known(
 def test_of_runs_that_are_no_more_nothing_is_kept() -> None:
     node = Node(any=ModelSettings(flops_per_token=1e10))
     for number in range(100):
-        node.tick(TrainingProgress(f"junk{number}", JOB, tokens_total=1.0, last_event_timestamp_seconds=T0))
+        node.tick(TrainingProgress(f"junk{number}", JOB, tokens=1.0, last_event_timestamp_seconds=T0))
     assert [len(kept) for kept in (node.runs._rates, node.runs._logs)] == [1, 1]
 
 
@@ -150,13 +151,27 @@ def test_more_than_one_is_flagged_and_not_cut(caplog: pytest.LogCaptureFixture) 
 
 def test_tokens_become_a_rate_where_none_is_logged() -> None:
     node = Node()
-    total = TrainingProgress(RUN, JOB, tokens_total=0.0, last_event_timestamp_seconds=T0)
+    total = TrainingProgress(RUN, JOB, tokens=0.0, last_event_timestamp_seconds=T0)
     (first,) = of(TrainingProgress, node.tick(total))
     assert first.tokens_per_second is None
-    later = TrainingProgress(RUN, JOB, tokens_total=9e5, last_event_timestamp_seconds=T0 + 10)
+    later = TrainingProgress(RUN, JOB, tokens=9e5, last_event_timestamp_seconds=T0 + 10)
     readings = node.tick(later, MODEL, made=held(), seconds=10)
     assert of(TrainingProgress, readings)[0].tokens_per_second == 90_000.0
     assert of(TrainingEfficiency, readings)[0].mfu_ratio == pytest.approx(0.551, abs=5e-4)
+
+
+def test_a_resumed_run_has_its_rate_while_it_repeats_what_was_lost() -> None:
+    """It trains at the speed of before: no rate of 0, which is what alerts take for a drop."""
+    node, state = Node(), RunState(RUN)
+    state.owner = JOB
+    rates = []
+    for second in (*range(0, 3_600, 10), *range(1_800, 3_600, 10)):
+        state.take("tokens_total", second * 1e5, second, node.clock.wall_s())
+        (made,) = of(TrainingProgress, node.tick(state.progress(), seconds=10))
+        rates.append(made.tokens_per_second)
+    assert made.tokens_total == 3_590e5, "the counter stands until the run is past it again"
+    assert [number for number, rate in enumerate(rates) if rate is None] == [0, 360], "one point is no rate"
+    assert {rate for rate in rates if rate is not None} == {1e5}
 
 
 def test_the_owner_becomes_the_job() -> None:

@@ -65,6 +65,7 @@ def test_what_is_reported_is_known() -> None:
             gradient_norm=1.5,
             learning_rate=0.1,
             tokens_total=5_000.0,
+            tokens=5_000.0,
             tokens_per_second=100.0,
             last_event_timestamp_seconds=T0,
         )

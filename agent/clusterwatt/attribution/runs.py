@@ -164,7 +164,7 @@ class Runs:
 
     def _with_rate(self, progress: TrainingProgress, whole: float | None, wall_s: float) -> TrainingProgress:
         """With the rate that follows from that of one GPU or from the tokens, where none is logged."""
-        tokens, logged_s = progress.tokens_total, progress.last_event_timestamp_seconds
+        tokens, logged_s = progress.tokens, progress.last_event_timestamp_seconds
         if progress.tokens_per_second is None and whole is not None:
             return msgspec.structs.replace(progress, tokens_per_second=whole)
         if progress.tokens_per_second is not None or tokens is None or logged_s is None:

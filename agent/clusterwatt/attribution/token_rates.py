@@ -30,9 +30,9 @@ class TokenRate:
         self._longest_s = 0.0  # between two of them
 
     def take(self, tokens: float, logged_s: float, now_s: float) -> float | None:
-        """The rate now, of a total that was logged at a time; None before a second one. Unix times."""
+        """The rate now, of a number that was logged at a time; None before a second one. Unix times."""
         points = self._points
-        if points and tokens < points[-1][1]:  # it started over
+        if points and tokens < points[-1][1]:  # it started over, or goes on from a checkpoint
             points.clear()
         if not points or (tokens > points[-1][1] and logged_s > points[-1][0]):
             self._append(logged_s, tokens)

@@ -20,7 +20,8 @@ class TrainingProgress(Reading, frozen=True):
     """The newest of what a run has logged; None where it has not, or where the newest is not finite.
 
     `step` is that of the event with the latest wall time, so it may go back after a resume. `tokens_total` is
-    of the whole run, all ranks. Times are Unix times. `tokens_per_second_per_gpu` is not exported as it is.
+    of the whole run, all ranks. Times are Unix times. Two are not exported as they are:
+    `tokens_per_second_per_gpu`, and `tokens`, the number that was logged last, which may go back as well.
     """
 
     run: str
@@ -35,6 +36,7 @@ class TrainingProgress(Reading, frozen=True):
     last_event_timestamp_seconds: float | None = None
     last_checkpoint_timestamp_seconds: float | None = None
     tokens_per_second_per_gpu: float | None = None
+    tokens: float | None = None
 
 
 class TrainingQuality(Reading, frozen=True):

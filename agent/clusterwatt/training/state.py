@@ -157,6 +157,7 @@ class RunState:
             last_event_timestamp_seconds=None if self.last_event_s == NEVER_S else self.last_event_s,
             last_checkpoint_timestamp_seconds=self.last_checkpoint_s,
             tokens_per_second_per_gpu=self.newest("tokens_per_second_per_gpu"),
+            tokens=self.newest("tokens_total"),
         )
 
 
