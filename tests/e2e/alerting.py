@@ -119,16 +119,30 @@ def export_rules(folder: Path, overrides: str) -> None:
     assert cli.main(["export", "rules", str(folder / "rules"), *changed]) == 0
 
 
+def example() -> dict[str, Any]:
+    """The example without what is of a site, and at once instead of after half a minute."""
+    text = re.sub(r"(group_wait|group_interval): \w+", r"\1: 1s", CONFIG.read_text(encoding="utf-8"))
+    document: dict[str, Any] = yaml.safe_load(text)
+    del document["global"]
+    document["templates"] = [str(CONFIG.parent / "templates/*.tmpl")]
+    return document
+
+
 @contextlib.contextmanager
 def alertmanager(program: Path, folder: Path, box: Inbox) -> Iterator[str]:
-    """With the routes and inhibitions of the example, and at once instead of after half a minute."""
-    text = re.sub(r"(group_wait|group_interval): \w+", r"\1: 1s", CONFIG.read_text(encoding="utf-8"))
-    document = yaml.safe_load(text)
+    """With the routes and inhibitions of the example, which tells all to the inbox."""
+    document = example()
     document["receivers"] = [
         {"name": one["name"], "webhook_configs": [{"url": f"{box.url}/{one['name']}"}]}
         for one in document["receivers"]
     ]
-    del document["templates"], document["global"]
+    with alertmanager_with(program, folder, document) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def alertmanager_with(program: Path, folder: Path, document: Mapping[str, Any]) -> Iterator[str]:
+    """With this configuration."""
     config, log, port = folder / "alertmanager.yaml", folder / "alertmanager.log", servers.free_port()
     config.write_text(yaml.safe_dump(document))
     command: list[str | Path] = [

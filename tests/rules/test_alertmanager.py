@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ CONFIG = Path(__file__).parents[2] / "deploy/alertmanager/alertmanager.yaml"
 DOCUMENT: dict[str, Any] = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
 
 # Labels that tell one thing of a kind from another, by what an alert is about.
-GPU, JOB, PORT, NODE = {"instance", "uuid"}, {"job_id"}, {"instance", "device", "port"}, {"instance"}
+NODE, JOB = {"cluster", "instance"}, {"cluster", "job_id"}
+GPU, PORT = NODE | {"uuid"}, NODE | {"device", "port"}
+FOR_OPERATORS = {name for (name, _), rule in alerts().items() if rule.route == "ops"}
 # What the design of the rules says: source, targets, and the labels that have to agree.
 SILENT_BESIDE = [
-    ("MonitoringBlind", {"ExporterDown"}, set()),
+    ("MonitoringBlind", {"ExporterDown"}, {"cluster", "shard"}),
+    ("NodeInMaintenance", FOR_OPERATORS - {"ExporterDown", "ExporterVanished"}, NODE),
     ("GpuMissing", {"GpuXidWarning", "GpuThermalSlowdown", "NvlinkDown", "JobStragglerGpu"}, NODE),
     (
         "GpuRecoveryActionRequired",
@@ -30,11 +34,14 @@ SILENT_BESIDE = [
     ("NvswitchFatalSxid", {"NvlinkDown", "NvlinkErrorsRising"}, NODE),
     ("TrainingHungInCollective", {"TrainingStalled", "JobLowGpuUtilization", "TrainingThroughputDrop"}, JOB),
     ("TrainingStalled", {"JobLowGpuUtilization", "TrainingThroughputDrop", "TrainingMetricsStale"}, JOB),
+    ("JobPartlyIdle", {"GpuAllocatedIdle"}, JOB),
     ("GpuAllocatedIdleLong", {"GpuAllocatedIdle"}, GPU | JOB),
-    ("BudgetExhausted", {"BudgetBurnFast", "BudgetBurnSlow"}, {"account", "currency"}),
+    ("GpuAllocatedIdleLong", {"JobPartlyIdle"}, JOB),
+    ("BudgetExhausted", {"BudgetBurnFast", "BudgetBurnSlow"}, {"cluster", "account", "currency"}),
     ("FabricPortDown", {"FabricPortRateDegraded", "FabricPortErrorsRising", "FabricLinkFlapping"}, PORT),
     ("GpuThermalSlowdown", {"GpuThermalSlowdown"}, GPU),
-    ("FilesystemFillForecast", {"FilesystemFillForecast"}, {"instance", "mountpoint"}),
+    ("FilesystemFillForecast", {"FilesystemFillForecast"}, NODE | {"mountpoint"}),
+    ("StorageHung", {"StorageHung"}, NODE),
 ]
 
 
@@ -59,7 +66,7 @@ def test_amtool_finds_nothing_and_would(amtool: Path, tmp_path: Path) -> None:
     good = subprocess.run([amtool, "check-config", CONFIG], capture_output=True, text=True, check=False)
     assert good.returncode == 0, good.stderr
     bad = tmp_path / "alertmanager.yaml"
-    bad.write_text(CONFIG.read_text().replace("receiver: owners", "receiver: nobody"))
+    bad.write_text(CONFIG.read_text().replace("receiver: owners", "receiver: no-such-one"))
     assert subprocess.run([amtool, "check-config", bad], capture_output=True, check=False).returncode != 0
 
 
@@ -73,11 +80,13 @@ def test_amtool_finds_nothing_and_would(amtool: Path, tmp_path: Path) -> None:
         ("FilesystemFillForecast", "warning", {"ops-chat"}),
         ("GpuAllocatedIdle", "warning", {"owners"}),
         ("TrainingLossNonFinite", "critical", {"owners"}),
-        ("GpuAllocatedIdleLong", "critical", {"owners", "ops-pager"}),
+        ("GpuAllocatedIdleLong", "critical", {"owners", "ops-chat"}),
+        ("TrainingStalled", "critical", {"owners", "ops-pager"}),
         ("TrainingThroughputDrop", "warning", {"owners", "ops-chat"}),
         ("BudgetExhausted", "critical", {"finance"}),
         ("FeedPowerNearLimit", "critical", {"facility"}),
         ("Watchdog", "none", {"deadman"}),
+        ("NodeInMaintenance", "none", {"nobody"}),
     ],
 )
 def test_who_hears_of_an_alert(name: str, severity: str, heard_by: set[str], amtool: Path) -> None:
@@ -104,12 +113,28 @@ def silenced() -> list[tuple[str, set[str], set[str]]]:
     """The inhibitions as they are configured."""
     found = []
     for rule in DOCUMENT["inhibit_rules"]:
-        source = re.search(r'alertname="(\w+)"', rule["source_matchers"][0])
-        target = re.search(r'alertname=~?"([\w|]+)"', rule["target_matchers"][0])
-        assert source
-        assert target
-        found.append((source[1], set(target[1].split("|")), set(rule.get("equal", ()))))
+        (source,) = meant(rule["source_matchers"])
+        found.append((source, meant(rule["target_matchers"]), set(rule.get("equal", ()))))
     return found
+
+
+def meant(matchers: list[str]) -> set[str]:
+    """The alerts that all of these matchers match, as far as the labels of a rule itself tell."""
+    parts = [re.fullmatch(r'(\w+)(=~|!~|=)"(.*)"', matcher) for matcher in matchers]
+    assert all(parts), matchers
+
+    def all_match(labels: Mapping[str, str]) -> bool:
+        return all(
+            (re.fullmatch(part[3], labels[part[1]]) is None) == (part[2] == "!~")
+            for part in parts
+            if part and part[1] in labels
+        )
+
+    return {
+        name
+        for (name, severity), rule in alerts().items()
+        if all_match({"alertname": name, "severity": severity, "route": rule.route})
+    }
 
 
 def test_what_keeps_silent_beside_what() -> None:
@@ -123,6 +148,18 @@ def test_what_keeps_silent_beside_what() -> None:
     for name, severities in _two_severities().items():
         assert severities == {"warning", "critical"}
         assert name in {source for source, targets, _ in silenced() if source in targets}
+
+
+def test_no_message_and_no_silence_is_of_two_clusters() -> None:
+    assert [rule for rule in DOCUMENT["inhibit_rules"] if "cluster" not in rule["equal"]] == []
+
+    def groups(route: dict[str, Any]) -> Iterator[list[str]]:
+        if "group_by" in route:
+            yield route["group_by"]
+        for child in route.get("routes", ()):
+            yield from groups(child)
+
+    assert [labels for labels in groups(DOCUMENT["route"]) if "cluster" not in labels] == []
 
 
 def test_a_node_that_cannot_be_read_is_silenced_only_when_all_are() -> None:
