@@ -28,6 +28,7 @@ from clusterwatt.learnt import Learnt
 from clusterwatt.ledger import faults as ledger_faults
 from clusterwatt.nvml import bundle
 from clusterwatt.plain_file import NotPlainError
+from clusterwatt.rules import export, scenarios
 from clusterwatt.simulate.faults import Faults
 from clusterwatt.workloads.kubernetes.api import Address, Api
 from clusterwatt.workloads.users import Users
@@ -131,6 +132,15 @@ READERS: Mapping[str, Callable[[Path], object]] = {
     "certificate": lambda path: tls.context(TlsServer(cert_file=str(path), key_file=str(path))),
     "names of this machine": lambda path: own_names("node", path, path),
 }
+
+
+def test_no_pipe_in_a_folder_of_rules_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "mine.yaml")
+    with waiting_for_nobody():
+        with pytest.raises(scenarios.ScenarioError, match="expected a plain file"):
+            scenarios.load(tmp_path)
+        with pytest.raises(NotPlainError):
+            export.write([], tmp_path)
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -412,6 +412,26 @@ def test_versions_suites_and_curves_are_as_they_are_set(
     asyncio.run(test())
 
 
+def test_who_sends_more_than_is_read_can_read_the_answer(authority: Authority, tmp_path: Path) -> None:
+    authority.pair().write(tmp_path)
+    head = b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 2_000_000 + b"\r\n\r\n"
+
+    def talk(address: tuple[str, int]) -> bytes:
+        with (
+            socket.create_connection(address, timeout=20) as raw,
+            authority.client().wrap_socket(raw, server_hostname=address[0]) as client,
+        ):
+            client.sendall(head)
+            return client.recv(4096)
+
+    async def test() -> None:
+        async with secured(tmp_path, TLS.format(tmp_path)) as site:
+            answer = await asyncio.to_thread(talk, (site.address.host, site.address.port))
+            assert answer.startswith(b"HTTP/1.1 431 ")
+
+    asyncio.run(test())
+
+
 def test_who_speaks_plain_http_or_nonsense_to_tls_is_told_or_let_go_of(
     authority: Authority, tmp_path: Path
 ) -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from clusterwatt import whole_file
+from clusterwatt import plain_file, whole_file
 from clusterwatt.rules import promtool
 from clusterwatt.rules.render import OFF_FOLDER, WRITTEN_BY, Effective, Rendered
+
+
+BEGINNING = WRITTEN_BY.encode()
 
 
 class ExportError(Exception):
@@ -53,7 +56,7 @@ def write(rendered: Sequence[Rendered], folder: Path) -> list[Path]:
         whole_file.write(path, file.text)
         paths.append(path)
     for path in (*folder.glob("*.yaml"), *(folder / OFF_FOLDER).glob("*.yaml")):
-        if path not in paths and path.read_text(encoding="utf-8", errors="replace").startswith(WRITTEN_BY):
+        if path not in paths and plain_file.content(path, len(BEGINNING)) == BEGINNING:
             path.unlink()
     return paths
 

@@ -18,6 +18,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from clusterwatt import plain_file
+from clusterwatt.config.document import MAX_FILE_BYTES
 from clusterwatt.rules import expression, promtool
 from clusterwatt.rules.export import groups_of
 from clusterwatt.rules.render import OFF_FOLDER
@@ -28,7 +30,7 @@ LOADER = getattr(
 )  # not every PyYAML has libyaml; it is ten times as fast
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 HEAD = re.compile(r"^Unit Testing: +(?P<file>\S+)$", re.MULTILINE)
-CHECK = re.compile(r"^    alertname: (?P<alert>\w+), time: (?P<time>\w+)|^    expr: ", re.MULTILINE)
+CHECK = re.compile(r"^    alertname: (?P<alert>\w+), time: (?P<time>\w+)|^    (?:expr|rule): ", re.MULTILINE)
 SCRAPE_JOB = re.compile(r'\bup\{job="([^"]+)"')
 # What an exemption adds to an expression: scenarios hold nobody who is exempt by name.
 MATCHER = re.compile(r'(?:, )?\b(?:instance|mountpoint|device|account)!~"(?:[^"\\]|\\.)*"')
@@ -90,7 +92,7 @@ def load(folder: Path) -> Rules:
     """The rules of an exported folder. Raises ScenarioError."""
     paths = [*sorted(folder.glob("*.yaml")), *sorted((folder / OFF_FOLDER).glob("*.yaml"))]
     try:
-        texts = [groups_of(path.read_text(encoding="utf-8")) for path in paths]
+        texts = [groups_of(plain_file.content(path, MAX_FILE_BYTES).decode()) for path in paths]
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ScenarioError(
             f"{folder}: not rules as `clusterwatt export rules` writes them: {error}"
