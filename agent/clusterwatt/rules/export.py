@@ -13,7 +13,6 @@ from clusterwatt import plain_file, whole_file
 from clusterwatt.rules import promtool
 from clusterwatt.rules.render import OFF_FOLDER, WRITTEN_BY, Effective, Rendered
 
-
 BEGINNING = WRITTEN_BY.encode()
 
 
