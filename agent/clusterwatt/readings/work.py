@@ -62,12 +62,13 @@ class JobMember(Reading, frozen=True):
 
 
 class JobPod(Reading, frozen=True):
-    """A container of a pod that is a member of the job."""
+    """A container of a pod that is a member of the job. `host`: the pod's host name, where it has one set."""
 
     job_id: str
     k8s_namespace: str
     k8s_pod: str
     k8s_container: str
+    host: str = ""
 
 
 class Claim(Reading, frozen=True):
@@ -91,6 +92,9 @@ class NodeLabels(Reading, frozen=True):
     """NVIDIA's labels of the Kubernetes node, as pairs of name and value."""
 
     labels: tuple[tuple[str, str], ...]
+
+
+LAST_WORD_SECONDS = 86_400.0  # for so long what a scheduler said of the node stands while it is silent
 
 
 class SchedulerNode(Reading, frozen=True):

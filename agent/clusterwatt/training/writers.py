@@ -1,7 +1,9 @@
 """Which node and which job a run belongs to: by who wrote its files.
 
 An event file bears the name of the host that wrote it. In a container that is the container's own name, by
-default its short id or the pod's name; whoever knows these tells them, with the owner of each.
+default its short id or the pod's name; whoever knows these tells them, with the owner of each. Jobs of
+Kubernetes with an index for each pod set another: `train-0` for the pod `train-0-x7k2p`
+(https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode).
 """
 
 from __future__ import annotations
@@ -27,8 +29,14 @@ class Process(NamedTuple):
 
 
 def hosts_of_work(pods: Iterable[JobPod], jobs: Iterable[Job]) -> dict[str, str]:
-    """Owners by host name, of the node's pods and containers under the names that they get by default."""
-    owners = {pod.k8s_pod[:LONGEST_HOST_NAME].rstrip("-."): pod.job_id for pod in pods}
+    """Owners by host name, of the node's pods and of containers under the names that they get by default.
+
+    The owner is empty where pods of two jobs, in two namespaces, have the same name.
+    """
+    owners: dict[str, str] = {}
+    for pod in pods:
+        host = (pod.host or pod.k8s_pod)[:LONGEST_HOST_NAME].rstrip("-.")
+        owners[host] = pod.job_id if owners.get(host, pod.job_id) == pod.job_id else ""
     for job in jobs:
         kind, _, container_id = job.job_id.partition("/")
         if kind == "container":

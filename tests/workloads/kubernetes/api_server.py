@@ -98,6 +98,7 @@ class ApiServer:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         phase: str = "Running",
+        hostname: str | None = None,
     ) -> None:
         """A pod of the node, with the parts that nobody may read."""
         meta = {"namespace": namespace, "name": name, "uid": uid, "ownerReferences": list(owners)}
@@ -105,7 +106,7 @@ class ApiServer:
         self.pods.append(
             {
                 "metadata": {**meta, "labels": labels, "annotations": annotations},
-                "spec": {"containers": [{"name": "main", "env": environment}]},
+                "spec": {"hostname": hostname, "containers": [{"name": "main", "env": environment}]},
                 "status": {"phase": phase, "startTime": "2023-11-14T22:00:00Z"},
             }
         )

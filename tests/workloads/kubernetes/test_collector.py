@@ -483,9 +483,10 @@ def test_a_cordoned_node_is_in_maintenance_until_it_is_not(
     api.objects[NODE] |= {"spec": {"unschedulable": True, "taints": [taint]}, "status": status}
     assert of(SchedulerNode, node.later(30)) == [SchedulerNode("kubernetes", maintenance=True)]
     api.status["/api/v1/nodes"] = 503
-    assert of(SchedulerNode, node.later(30)) == [
-        SchedulerNode("kubernetes", maintenance=True)
-    ]  # its last word
+    its_last_word = [SchedulerNode("kubernetes", maintenance=True)]
+    assert of(SchedulerNode, node.later(30)) == its_last_word
+    readings = node.later(86_400)  # after a day nobody may be kept from hearing of the node
+    assert (of(SchedulerNode, readings), len(of(NodeLabels, readings))) == ([], 1)
     del api.status["/api/v1/nodes"]
     api.objects[NODE]["spec"] = {}
     assert of(SchedulerNode, node.later(30)) == [SchedulerNode("kubernetes", maintenance=False)]
@@ -511,6 +512,18 @@ def test_a_site_whose_cordons_are_no_maintenance_says_so(
 def test_a_node_that_the_api_does_not_tell_of_is_not_called_schedulable(bare: Node, kubelet: Kubelet) -> None:
     hold(bare, kubelet, "one")
     assert of(SchedulerNode, bare.read()) == []
+
+
+def test_the_pods_of_an_indexed_job_are_told_with_their_host_names(
+    node: Node, kubelet: Kubelet, api: ApiServer
+) -> None:
+    hold(node, kubelet, "train-0-x7k2p", "web")
+    api.pod("team", "train-0-x7k2p", uid(1), hostname="train-0")
+    api.pod("team", "web", uid(2))
+    assert [(pod.k8s_pod, pod.host) for pod in of(JobPod, node.read())] == [
+        ("train-0-x7k2p", "train-0"),
+        ("web", ""),
+    ]
 
 
 def test_nothing_of_a_pods_environment_is_kept(node: Node, kubelet: Kubelet, api: ApiServer) -> None:

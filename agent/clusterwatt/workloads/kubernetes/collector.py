@@ -96,12 +96,14 @@ class KubernetesCollector:
     def _node(self) -> Iterator[Reading]:
         """What the API said of the node, once it has."""
         cluster = self._cluster
-        if cluster is None or cluster.node_labels is None or cluster.cordoned is None:
+        if cluster is None or cluster.node_labels is None:
             return
         yield NodeLabels(labels=tuple(sorted(cluster.node_labels.items())))
-        # status.capacity is no number to expect: it counts replicas and MIG instances, and falls with a card.
-        cordoned = self._settings.cordon_is_maintenance and cluster.cordoned
-        yield SchedulerNode(scheduler="kubernetes", maintenance=cordoned)
+        cordoned = cluster.cordoned
+        if cordoned is not None:
+            # status.capacity is no number to expect: it counts replicas and instances, and falls with a card.
+            in_maintenance = self._settings.cordon_is_maintenance and cordoned
+            yield SchedulerNode(scheduler="kubernetes", maintenance=in_maintenance)
 
     def _say(self, assigned: list[AssignedPod], cgroups: Mapping[str, WorkCgroup]) -> Iterator[Reading]:
         """Who holds what, by the last answers."""
@@ -244,7 +246,7 @@ class KubernetesCollector:
         """The pod's containers that hold devices, and each device once."""
         devices = hami.resolved(list(self._devices(holder)), pod.hami)
         for container in dict.fromkeys(container for container, _, _ in devices):
-            yield JobPod(job_id, pod.namespace, pod.name, container)
+            yield JobPod(job_id, pod.namespace, pod.name, container, pod.host)
         for container, device in dict.fromkeys((container, device) for container, _, device in devices):
             if device is not None:
                 yield Claim(job_id, device, source="kubernetes", member=f"pod/{pod.uid}/{container}")

@@ -58,11 +58,18 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     start_time: str | None = None
 
 
+class PodSpec(msgspec.Struct, frozen=True):
+    """What a pod is to be. `hostname`: its host name where that is not its name, as in jobs with an index."""
+
+    hostname: str | None = None
+
+
 class Pod(msgspec.Struct, frozen=True):
     """A pod."""
 
     metadata: Meta = Meta()
     status: PodStatus = PodStatus()
+    spec: PodSpec = PodSpec()
 
 
 class PodList(msgspec.Struct, frozen=True):
@@ -83,7 +90,7 @@ class Container(msgspec.Struct, frozen=True):
     resources: Resources = Resources()
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class WaitingSpec(PodSpec, frozen=True, rename="camel"):
     """What a pod asks for."""
 
     containers: list[Container] | None = None
@@ -93,7 +100,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
 class WaitingPod(Pod, frozen=True):
     """A pod with what it asks for."""
 
-    spec: PodSpec = PodSpec()
+    spec: WaitingSpec = WaitingSpec()
 
 
 class WaitingPodList(msgspec.Struct, frozen=True):

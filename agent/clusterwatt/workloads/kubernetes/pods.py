@@ -25,7 +25,7 @@ PodName = tuple[str, str]  # namespace and name
 class Pod(msgspec.Struct, frozen=True):
     """A pod. `uid`: the one that its cgroup shows; `marks`: labels and annotations; `over`: it has ended.
 
-    `hami`: UUIDs of the GPUs that HAMi has given to its containers.
+    `hami`: UUIDs of the GPUs that HAMi has given to its containers. `host`: its host name where one is set.
     """
 
     namespace: str
@@ -36,6 +36,7 @@ class Pod(msgspec.Struct, frozen=True):
     started_s: float | None = None
     over: bool = False
     hami: hami.Given = ()
+    host: str = ""
 
 
 def from_api(pod: objects.Pod, keys: Collection[str]) -> Pod:
@@ -50,6 +51,7 @@ def from_api(pod: objects.Pod, keys: Collection[str]) -> Pod:
         started_s=_unix_time(pod.status.start_time),
         over=pod.status.phase in OVER,
         hami=hami.given((meta.annotations or {}).get(hami.ANNOTATION, "")),
+        host=pod.spec.hostname or "",
     )
 
 
