@@ -134,7 +134,7 @@ def _of_work(config: Config, clock: Clock, known: Known) -> Iterator[Wanted]:
         yield Wanted("process", process, make)
     slurm_node = config.workloads.slurm_node
     if slurm_node.enabled:
-        yield Wanted("slurm_node", slurm_node, partial(SlurmNodeCollector, slurm_node))
+        yield Wanted("slurm_node", slurm_node, partial(SlurmNodeCollector, slurm_node, clock))
     yield from _queues(config, clock)
 
 

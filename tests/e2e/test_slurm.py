@@ -337,7 +337,7 @@ def in_use(cluster: Slurm) -> Iterator[Slurm]:
 
 
 def test_a_drained_node_is_told_as_such_and_one_that_is_down_is_not(in_use: Slurm, commands: Path) -> None:
-    asking = SlurmNodeCollector(SlurmNode(commands=str(commands), node_name=slurm.NODE))
+    asking = SlurmNodeCollector(SlurmNode(commands=str(commands), node_name=slurm.NODE), SystemClock())
 
     def told() -> bool:
         (said,) = asking.collect()
@@ -369,7 +369,7 @@ def test_a_drained_node_is_told_as_such_and_one_that_is_down_is_not(in_use: Slur
 
 def test_slurmctld_is_asked_for_one_node_alone(cluster: Slurm, commands: Path) -> None:
     """Else each of a thousand agents would be sent a thousand nodes."""
-    asking = SlurmNodeCollector(SlurmNode(commands=str(commands), node_name=slurm.NODE))
+    asking = SlurmNodeCollector(SlurmNode(commands=str(commands), node_name=slurm.NODE), SystemClock())
     cluster.run("sdiag", "--reset")
     list(asking.collect())
     asked = cluster.run("sdiag")

@@ -41,7 +41,7 @@ class Slurm:
 
 
 def told(*answer: bytes, **settings: bool) -> list[Reading]:
-    return list(SlurmNodeCollector(Settings(**settings), Slurm(*answer).lines).collect())  # type: ignore[arg-type] # one of its flags
+    return list(SlurmNodeCollector(Settings(**settings), FakeClock(), Slurm(*answer).lines).collect())  # type: ignore[arg-type] # one of its flags
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_its_own_node_is_asked_for_and_no_other(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("platform.node", lambda: "gpu17.cluster.example")
     monkeypatch.delenv("NODE_NAME", raising=False)
     slurm = Slurm(line("idle"))
-    list(SlurmNodeCollector(Settings(), slurm.lines).collect())
-    list(SlurmNodeCollector(Settings(node_name="n-17", commands="/opt/slurm/bin"), slurm.lines).collect())
+    for settings in (Settings(), Settings(node_name="n-17", commands="/opt/slurm/bin")):
+        list(SlurmNodeCollector(settings, FakeClock(), slurm.lines).collect())
     assert [(command[0], command[-1]) for command in slurm.commands] == [
         ("sinfo", "--nodes=gpu17"),
         ("/opt/slurm/bin/sinfo", "--nodes=n-17"),
@@ -120,16 +120,21 @@ def test_its_own_node_is_asked_for_and_no_other(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_slurm_said_last_stands_while_it_cannot_be_asked() -> None:
     slurm = Slurm(line("drained"))
-    collector = SlurmNodeCollector(Settings(), slurm.lines)
+    clock = FakeClock()
+    collector = SlurmNodeCollector(Settings(), clock, slurm.lines)
     said = list(collector.collect())
     for silence in (
         OSError(errno.EIO, "sinfo ended with 1"),
         TimeoutError(errno.ETIMEDOUT, "sinfo took long"),
     ):
         slurm.answer = [silence]
+        clock.advance(40_000.0)
         problem, *rest = collector.collect()
         assert isinstance(problem, Failure)
         assert (problem.item, rest) == ("", said)
+    clock.advance(40_000.0)
+    with pytest.raises(OSError, match="took long"):  # after a day nobody may be kept from hearing of the node
+        list(collector.collect())
     slurm.answer = [line("idle")]
     assert list(collector.collect()) == [SchedulerNode("slurm", maintenance=False, gpus=8)]
 
@@ -137,7 +142,7 @@ def test_what_slurm_said_last_stands_while_it_cannot_be_asked() -> None:
 @pytest.mark.parametrize("answer", [(), (b"",), (b"sinfo: warning: something",), (OSError("no controller"),)])
 def test_before_slurm_has_ever_spoken_nothing_is_said(answer: tuple[bytes | OSError, ...]) -> None:
     with pytest.raises(OSError, match=r"no controller|node_name|no state"):
-        list(SlurmNodeCollector(Settings(), Slurm(*answer).lines).collect())
+        list(SlurmNodeCollector(Settings(), FakeClock(), Slurm(*answer).lines).collect())
 
 
 @given(st.text(alphabet="drainedgpu:=/,(S:0)12k$*^ ", max_size=40))

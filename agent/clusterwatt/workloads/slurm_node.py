@@ -2,7 +2,7 @@
 
 Asked is `sinfo` (man page: NODE STATE CODES, --Format), for one node: slurmctld then answers with that node
 alone. `scontrol show node NAME` has it send the table of all nodes, which from every node of a large cluster
-is too much. While Slurm cannot be asked its last word stands.
+is too much. While Slurm cannot be asked its last word stands, for a day at most: alerts are held back by it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from clusterwatt.clock import Clock
 from clusterwatt.config.model import SlurmNode as Settings
 from clusterwatt.config.model import node_name
 from clusterwatt.failures import failure
 from clusterwatt.program import lines_of
 from clusterwatt.readings.base import Reading
-from clusterwatt.readings.work import SchedulerNode
+from clusterwatt.readings.work import LAST_WORD_SECONDS, SchedulerNode
 from clusterwatt.workloads.slurm_queue import Lines, counted
 
 STATE_WIDTH, GRES_WIDTH = 32, 512
@@ -46,21 +47,23 @@ class SlurmNodeCollector:
 
     name = "slurm_node"
 
-    def __init__(self, settings: Settings, lines: Lines | None = None) -> None:
+    def __init__(self, settings: Settings, clock: Clock, lines: Lines | None = None) -> None:
         self._settings = settings
+        self._clock = clock
         self._node = settings.node_name or node_name().partition(".")[0]
         self._lines = lines or functools.partial(lines_of, variables=VARIABLES)
-        self._last: SchedulerNode | None = None
+        self._last: tuple[float, SchedulerNode] | None = None
 
     def collect(self) -> Iterator[Reading]:
-        """What Slurm says, else what it said last. Raises OSError when it has never said anything."""
+        """What Slurm says, else what it said last. Raises OSError when it has said nothing for a day."""
+        now_s = self._clock.monotonic_s()
         try:
-            self._last = self._ask()
+            self._last = now_s, self._ask()
         except OSError as error:
-            if self._last is None:
+            if self._last is None or now_s - self._last[0] > LAST_WORD_SECONDS:
                 raise
             yield failure("", error)
-        yield self._last
+        yield self._last[1]
 
     def _ask(self) -> SchedulerNode:
         program, *arguments = SINFO

@@ -23,8 +23,8 @@ class Node(Section, frozen=True):
     `root`: where its file system is mounted, `/` unless the agent runs in a container.
     `gpus_expected`: how many GPUs it should show; 0: as Slurm says (workloads.slurm_node), else the most that
     NVIDIA's driver could have on the PCI bus.
-    `gpus_expected_from_bus`: whether the bus is asked; false where the agent may see a part of them only, as in
-    a container that was given two of eight.
+    `gpus_expected_from_bus`: whether the bus is asked; false where the agent may see a part of them only, as
+    in a container that was given two of eight.
     `power_feed_ratios`: the share of its power that comes from each feed, as `{A: 0.5, B: 0.5}`.
     `power_feed_capacity_watts`: what each feed can carry, the same on all nodes of the feed.
     """

@@ -13,6 +13,7 @@ from clusterwatt.clock import EARLY, Clock
 from clusterwatt.config.model import Kubernetes as Settings
 from clusterwatt.failures import failure
 from clusterwatt.readings.base import Failure
+from clusterwatt.readings.work import LAST_WORD_SECONDS
 from clusterwatt.workloads.kubernetes import identity, pods, slices
 from clusterwatt.workloads.kubernetes.api import Api, ApiError
 from clusterwatt.workloads.kubernetes.devices import Slices
@@ -34,14 +35,14 @@ RIGHTS = {
 class Cluster:
     """Asks the API when it is time, and keeps what it said. Belongs to one thread.
 
-    `node_labels`, `cordoned`: None until the API has told of the node.
+    `node_labels`: None until the API has told of the node.
     """
 
     def __init__(self, api: Api, node: str, settings: Settings, clock: Clock) -> None:
         self.pods: dict[PodName, Pod] = {}
         self.slices: Slices = {}
         self.node_labels: Mapping[str, str] | None = None
-        self.cordoned: bool | None = None
+        self._cordoned: tuple[float, bool] | None = None
         self._api = api
         self._node = node
         self._every_s = settings.api_seconds
@@ -60,6 +61,13 @@ class Cluster:
         """Whether a pod that is not known now may be with the next answer."""
         problem = self._failing.get("pods")
         return problem is None or problem.reason != "forbidden"
+
+    @property
+    def cordoned(self) -> bool | None:
+        """Whether the node is; None when the API has not told for a day, since alerts are held back by it."""
+        if self._cordoned is None or self._clock.monotonic_s() - self._cordoned[0] > LAST_WORD_SECONDS:
+            return None
+        return self._cordoned[1]
 
     @property
     def answers(self) -> bool:
@@ -159,4 +167,4 @@ class Cluster:
             raise
         labels = node.metadata.labels or {}
         self.node_labels = {name: value for name, value in labels.items() if name.startswith(NODE_LABELS)}
-        self.cordoned = node.spec.unschedulable
+        self._cordoned = self._clock.monotonic_s(), node.spec.unschedulable
