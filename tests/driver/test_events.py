@@ -186,6 +186,15 @@ def test_a_wait_that_fails_for_a_lost_gpu_is_begun_anew_for_the_others(bench: Be
     assert len(bench.library.event_sets) == 1
 
 
+def test_an_xid_that_comes_when_its_gpu_is_lost_already_says_whose_it_is(bench: Bench) -> None:
+    bench.until_watched(0, 1, 2, 3)
+    bench.faults.lose(1)
+    bench.until_watched(0, 2, 3)
+    bench.library.inject_xid(1, 79)
+    bench.until(lambda: bool(bench.xids))
+    assert bench.told() == [(1, 79)]
+
+
 def test_a_wait_that_fails_for_ever_is_not_repeated_without_a_pause(bench: Bench) -> None:
     bench.until_watched(0, 1, 2, 3)
     rule = bench.faults.fail(WAIT, UNKNOWN)

@@ -58,6 +58,18 @@ def test_an_xid_is_heard_at_the_next_tick() -> None:
     assert [(xid.uuid, xid.xid) for xid in inside.client.take_xids()] == [(inside.library.gpus[1].uuid, 79)]
 
 
+def test_the_xid_of_a_gpu_that_falls_off_the_bus_in_the_same_tick_says_whose_it_is() -> None:
+    inside = Inside(FakeClock(), "h100", 1)
+    inside.tick()
+    lost = inside.library.gpus[1].uuid
+    inside.clock.advance(10.0)  # the host looks closely for GPUs now, and does not find it
+    inside.library.faults.lose(1)
+    inside.library.faults.xid(1, 79)
+    inside.tick()
+    assert [down.uuid for down in inside.reasons()] == [lost]
+    assert [(xid.uuid, xid.xid) for xid in inside.client.take_xids()] == [(lost, 79)]
+
+
 def test_a_driver_that_goes_is_followed_by_a_fresh_host() -> None:
     inside = Inside(FakeClock(), "h100", 1)
     inside.tick()

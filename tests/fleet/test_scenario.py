@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clusterwatt.config.problems import ConfigError
@@ -154,6 +156,36 @@ async def test_faults_of_gpus_show(tmp_path: Path) -> None:
     assert links.count(0.0) == 2
     assert not node.snapshot.of(GpuDown)
     assert node.gpus_visible == 8
+    await ticking.close()
+
+
+def example_of_the_docs() -> Scenario:
+    """The scenario that docs/SIMULATE.md shows."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "docs" / "SIMULATE.md").read_text(), re.DOTALL)
+    (text,) = (block for block in blocks if "fault: xid" in block)
+    return msgspec.yaml.decode(text, type=Scenario)
+
+
+def losses_of_everything() -> Scenario:
+    """The XIDs and lost GPUs of the shipped scenario `everything`."""
+    faults = load("everything").faults
+    return played(*(fault for fault in faults if fault.fault in ("xid", "gpu_lost")))
+
+
+@pytest.mark.parametrize("scene", [example_of_the_docs, losses_of_everything])
+@looped
+async def test_the_xid_of_a_gpu_that_is_lost_with_it_is_counted_and_logged_once(
+    scene: Callable[[], Scenario], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made_of = msgspec.structs.replace(settings(3, gpus=3), every_s=15.0)
+    ticking = Ticking(made_of, tmp_path, scene())
+    await ticking.tick(11)
+    snapshot = ticking.fleet.nodes[2].snapshot
+    assert [(xid.gpu, xid.xid, xid.events) for xid in snapshot.of(GpuXid)] == [("2", "79", 1.0)]
+    assert [(down.gpu, down.reason) for down in snapshot.of(GpuDown)] == [("2", "lost")]
+    (line,) = (each for each in caplog.records if each.getMessage().startswith("XID 79 "))
+    assert line.levelname == "ERROR"
+    assert line.__dict__["gpu"] == "2"
     await ticking.close()
 
 

@@ -199,6 +199,20 @@ def test_a_history_that_is_read_before_the_gpus_are_known_waits_for_them() -> No
     assert len(node.events) == 1  # told at once, not again
 
 
+@pytest.mark.parametrize("source", ["kernel", "driver"])
+def test_an_xid_of_a_gpu_that_the_driver_does_not_show_any_more_is_counted_where_it_was(source: str) -> None:
+    node = Node()
+    node.tick()
+    node.gpus = [info(B, "1")]
+    if source == "kernel":
+        node.by_kernel("0000:9b:00", 79)
+    else:
+        node.by_driver(A, 79)
+    assert node.codes(A)["79"][0] == 1.0
+    assert [(event.gpu, event.uuid) for event in node.events] == [("0", A)]
+    assert node.total(A) == 1.0
+
+
 def test_an_index_that_moves_keeps_the_count() -> None:
     node = Node()
     node.by_driver(B, 31)

@@ -14,6 +14,7 @@ from clusterwatt.config.model import Config, Driver, Ledger, Limits, Meters, Sim
 from clusterwatt.driver.client import DriverClient, Heard
 from clusterwatt.driver.frames import HostSettings
 from clusterwatt.driver.inside import HostInside
+from clusterwatt.event_log import EventLog
 from clusterwatt.expose.history import History
 from clusterwatt.expose.render import Renderer
 from clusterwatt.expose.server import Site
@@ -121,6 +122,7 @@ class FleetNode:
             about_agent=lambda: self._about(config, troubles),
             books=self._books,
         )
+        self.pipeline.on_event(EventLog(clock))
         market = Market(self.library.gpus[0].card.name, settings.nodes * settings.gpus, troubles)
         parts = [
             *machine.parts(),

@@ -48,6 +48,7 @@ class EventSet:
         self._calls = session.calls
         self._set: Any = None
         self._registered: dict[str, int] = {}  # uuid -> address behind the handle
+        self._uuids: dict[int, str] = {}  # the other way round, also of those that were lost since
         self._without: set[str] = set()  # cards that have no such event
 
     @property
@@ -120,11 +121,13 @@ class EventSet:
             self._without.add(uuid)
         else:
             self._registered[uuid] = _address(handle)
+            self._uuids[_address(handle)] = uuid
 
     def _uuid(self, handle: Any) -> str:
-        for uuid, address in self._registered.items():
-            if address == _address(handle):
-                return uuid
+        # A GPU that fell off the bus no longer says its UUID, and its XID may come after that was seen.
+        known = self._uuids.get(_address(handle))
+        if known is not None:
+            return known
         try:
             text: bytes = self._calls.call("nvmlDeviceGetUUID", handle, undecoded=True)
         except Refused:
