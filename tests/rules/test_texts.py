@@ -168,6 +168,8 @@ def test_the_texts_are_filled_in() -> None:
         for text in texts.values():
             assert not re.search(r"\{\{|<no value>|<error|  ", text), f"{label}: {text}"
         assert texts["runbook_url"].endswith(f"/{label.split()[0]}.md")
+        # The id of a job in Kubernetes is a UID: what it is called stands beside it.
+        assert "J1" not in texts["summary"] or "J1 (train)" in texts["summary"], label
     for label in ("TrainingStalled critical", "TrainingLossNonFinite critical"):
         assert "alice" in told[label]["description"]
 
