@@ -174,6 +174,53 @@ def test_the_texts_are_filled_in() -> None:
         assert "alice" in told[label]["description"]
 
 
+@pytest.mark.parametrize(
+    ("name", "labels", "beside", "says"),
+    [
+        (
+            "GpuMissing",
+            'instance="n1"',
+            'clusterwatt_driver_down_info{instance="n1", reason="not_loaded"}',
+            {
+                "description": "n1 shows 7 GPUs, fewer than are expected or than it had. "
+                "Its driver does not answer (not_loaded): mend that first."
+            },
+        ),
+        (
+            "StorageHung",
+            'instance="n1"',
+            "up",
+            {"summary": "A process on n1 has long been blocked on a device or a file system"},
+        ),
+        (
+            "TrainingStalled",
+            'job_id="J1"',
+            'clusterwatt_job_info{job_id="J1", user="alice", account="physics"}',
+            {"summary": "Job J1 holds GPUs but its training step does not move"},
+        ),
+    ],
+)
+def test_a_text_says_what_is_known(
+    name: str, labels: str, beside: str, says: dict[str, str], promtool: Path, tmp_path: Path
+) -> None:
+    """The texts of a rule, of a thing of these labels, while another series is there."""
+    texts = {key: texts_by_alert()[name, "critical"][key] for key in says}
+    rule = {"alert": name, "expr": "thing", "annotations": texts}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": [rule]}]}))
+    alert = {"exp_labels": dict(re.findall(r'(\w+)="(\w+)"', labels)), "exp_annotations": says}
+    case = {
+        "interval": "1m",
+        "input_series": [
+            {"series": f"thing{{{labels}}}", "values": "7 7"},
+            {"series": beside, "values": "1 1"},
+        ],
+        "alert_rule_test": [{"eval_time": "1m", "alertname": name, "exp_alerts": [alert]}],
+    }
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": [case]}))
+    passed, said = tool.call(promtool, ["test", "rules", "test.yaml"], tmp_path)
+    assert passed, said
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_each_alert_has_a_runbook_that_says_its_numbers(name: str) -> None:
     text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
