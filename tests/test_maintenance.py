@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clusterwatt import cli, maintenance, whole_file
+from clusterwatt.clock import SystemClock
 from clusterwatt.collectors.maintenance import MaintenanceCollector
 from clusterwatt.config.model import MaintenanceCollector as Settings
 from clusterwatt.maintenance import OFF, Maintenance
@@ -89,6 +90,25 @@ def test_a_time_that_is_none_or_over_sets_nothing(tmp_path: Path, capsys: pytest
     assert command(path, "status", "--until", "2099-01-01") == 1
     assert not path.exists()
     assert capsys.readouterr().err.count("\n") == 3
+
+
+@pytest.mark.parametrize("text", ["+2h", "18:00"])
+def test_a_flag_ends_after_a_while_or_at_the_next_time_of_day(tmp_path: Path, text: str) -> None:
+    path, now_s = tmp_path / "maintenance", SystemClock().wall_s()
+    assert command(path, "on", "--until", text) == 0
+    until_s = maintenance.look(path, now_s).until_s
+    assert until_s is not None
+    assert now_s < until_s <= now_s + 86_400 + 3_700  # a day may have an hour more
+    if text == "+2h":
+        assert abs(until_s - now_s - 7_200) < 60
+
+
+def test_what_is_no_time_is_told_with_what_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("2026-W50-1", "in two hours"):
+        assert command(tmp_path / "maintenance", "on", "--until", text) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert said.startswith("clusterwatt maintenance: argument --until: expected +2h ")
 
 
 def test_a_place_that_cannot_be_written_is_one_line(

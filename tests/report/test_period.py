@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterwatt.report.period import shown, unix_time, with_zone
+from clusterwatt.report.period import shown, time_to_come, unix_time, with_zone
 
 NOW_S = 1_796_040_000.0  # 2026-11-30T12:00Z
 
@@ -56,3 +56,43 @@ def test_the_first_and_the_last_time_can_be_shown() -> None:
 def test_times_are_shown_on_the_wall_with_their_offset() -> None:
     assert shown(NOW_S) == "2026-11-30T13:00+01:00"
     assert with_zone(NOW_S) == "2026-11-30T13:00:00+01:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_s"),
+    [
+        ("+90m", NOW_S + 5_400),
+        ("+2h", NOW_S + 7_200),
+        ("+1w", NOW_S + 7 * 86_400),
+        ("18:00", NOW_S + 5 * 3_600),  # it is 13:00 in Berlin
+        ("13:01", NOW_S + 60),
+        ("13:00", NOW_S + 86_400),  # now: the next one is tomorrow's
+        ("09:30", NOW_S + 20.5 * 3_600),
+        ("2026-12-01T13:00", NOW_S + 86_400),
+        ("2026-12-01", NOW_S + 11 * 3_600),
+        ("2026-11-29", NOW_S - 37 * 3_600),  # over already: for the caller to judge
+    ],
+)
+def test_times_to_come(text: str, expected_s: float) -> None:
+    assert time_to_come(text, NOW_S) == expected_s
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "expected"),
+    [
+        ("2026-10-24T20:00", "06:00", "2026-10-25T06:00+01:00"),  # over the end of summer time
+        ("2026-10-25T00:15Z", "02:30", "2026-10-25T02:30+02:00"),  # 02:15, for the first time
+        ("2026-10-25T01:15Z", "02:30", "2026-10-25T02:30+01:00"),  # 02:15, for the second time
+        ("2026-03-28T20:00", "02:30", "2026-03-29T03:30+02:00"),  # there is none in that night
+    ],
+)
+def test_the_next_time_of_day_when_the_clocks_are_changed(now: str, text: str, expected: str) -> None:
+    assert shown(time_to_come(text, unix_time(now, NOW_S))) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "tomorrow", "2h", "-2h", "now", "18", "24:00", "18:60", "2026-W50-1", "20261201"]
+)
+def test_what_is_no_time_to_come_says_what_is(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected \+2h .*, 18:00 .* or 2030-01-31T18:00"):
+        time_to_come(text, NOW_S)

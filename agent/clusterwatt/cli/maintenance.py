@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from clusterwatt.cli import settings
 from clusterwatt.cli.ending import FAILED, Commands, EndError
+from clusterwatt.clock import SystemClock
 
 if TYPE_CHECKING:
     from clusterwatt.maintenance import Maintenance
@@ -30,22 +31,23 @@ def add(commands: Commands) -> None:
         "--until",
         metavar="TIME",
         type=_time,
-        help="when it ends by itself, as 2030-01-31T18:00; without a zone in local time",
+        help="when it ends by itself: +2h, 18:00 or 2030-01-31T18:00; without a zone in local time",
     )
     settings.add(command)
     command.set_defaults(act=_maintenance)
 
 
 def _time(text: str) -> float:
+    from clusterwatt.report import period
+
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError("expected a time as 2030-01-31T18:00") from None
+        return period.time_to_come(text, SystemClock().wall_s())
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _maintenance(arguments: argparse.Namespace) -> int:
     from clusterwatt import maintenance
-    from clusterwatt.clock import SystemClock
     from clusterwatt.plain_file import NotPlainError
 
     path = Path(settings.loaded(arguments).config.collectors.maintenance.file)
