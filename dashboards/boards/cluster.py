@@ -149,7 +149,7 @@ alerts = table(
     "Alerts that fire now, and how many of each. The board Fleet health has each one. Normal: none.",
     (7, 8),
     Query(
-        'count by (severity, alertname) (ALERTS{alertstate="firing", alertname!="Watchdog"})',
+        'count by (severity, alertname) (ALERTS{alertstate="firing", severity!="none"})',
         "How many",
         COUNT,
     ),

@@ -38,7 +38,7 @@ alerts = table(
     "Every alert that fires now. Normal: none.",
     (11, 8),
     Query(
-        'count by (severity, alertname, instance, job_id) (ALERTS{alertstate="firing", alertname!="Watchdog"})',
+        'count by (severity, alertname, instance, job_id) (ALERTS{alertstate="firing", severity!="none"})',
         "How many",
         COUNT,
     ),

@@ -200,11 +200,10 @@ def held(alerts_at: str) -> list[dict[str, Any]]:
     return found
 
 
-def inhibited(alerts_at: str, name: str, severity: str) -> bool:
+def inhibited(alerts_at: str, name: str, severity: str, **labels: str) -> bool:
     """Whether there is such an alert and an inhibition holds all of them back."""
+    labels |= {"alertname": name, "severity": severity}
     states = [
-        alert["status"]["state"]
-        for alert in held(alerts_at)
-        if (alert["labels"]["alertname"], alert["labels"]["severity"]) == (name, severity)
+        alert["status"]["state"] for alert in held(alerts_at) if labels.items() <= alert["labels"].items()
     ]
     return bool(states) and set(states) == {"suppressed"}

@@ -37,6 +37,8 @@ faults:
 - {fault: throttled, node: node-0003, gpu: 0, amount: 0.9, at: 5s}
 - {fault: nvlink_down, node: node-0003, gpu: 1, amount: 2, at: 5s}
 - {fault: port_down, node: node-0004, item: mlx5_0, at: 5s}
+- {fault: maintenance, node: node-0006}
+- {fault: port_down, node: node-0006, item: mlx5_0, at: 15s}
 - {fault: blocked, node: node-0004, at: 5s}
 - {fault: feed_capacity, amount: 0.02, at: 5s}
 - {fault: exporter_dies, node: node-0005, at: 20s}
@@ -74,6 +76,7 @@ EXPECTED = {
     "StorageHung": ("ops-pager", {"instance": "node-0004"}),
     "FeedPowerNearLimit": ("facility", {"feed": "A"}),
     "ExporterDown": ("ops-chat", {"instance": "node-0005"}),
+    "NodeInMaintenance": ("nobody", {"instance": "node-0006"}),
     "Watchdog": ("deadman", {"severity": "none"}),
 }
 # By which people find the thing, beside what is said above.
@@ -97,7 +100,7 @@ def test_faults_become_messages_and_what_is_inhibited_does_not(
     with (
         alerting.inbox() as box,
         alerting.alertmanager(alertmanager_program, tmp_path, box) as alerts_at,
-        servers.fleet(tmp_path, "--nodes", "5", "--scenario", str(scenario)) as cluster,
+        servers.fleet(tmp_path, "--nodes", "6", "--scenario", str(scenario)) as cluster,
     ):
 
         def prometheus(replica: str) -> AbstractContextManager[servers.Server]:
@@ -116,6 +119,11 @@ def test_faults_become_messages_and_what_is_inhibited_does_not(
                     lambda: alerting.inhibited(alerts_at, "GpuThermalSlowdown", "warning"),
                     WITHIN_S,
                     "the warning is inhibited",
+                )
+                servers.until(
+                    lambda: alerting.inhibited(alerts_at, "FabricPortDown", "critical", instance="node-0006"),
+                    WITHIN_S,
+                    "a cable that is being changed is inhibited",
                 )
             # The second replica has gone, and comes back with its store: nothing is said anew.
             with prometheus("b") as again:
@@ -136,6 +144,8 @@ def test_faults_become_messages_and_what_is_inhibited_does_not(
     assert {message.labels["severity"] for message in box.named("GpuThermalSlowdown")} == {"critical"}
     # XID 63 on the GPU whose driver asks for an action is held back, on its neighbour it is not.
     assert {message.labels["gpu"] for message in box.named("GpuXidWarning")} == {"1"}
+    # Whose node is in maintenance, pages nobody.
+    assert {message.labels["instance"] for message in box.named("FabricPortDown")} == {"node-0004"}
     # Of the node's other GPUs, which a run keeps busy, nothing is said.
     idle = [message for message in box.named("GpuAllocatedIdle") if message.labels["user"] == "eve"]
     assert {message.labels["gpu"] for message in idle} == {"4", "5"}
