@@ -38,8 +38,9 @@ demo: $(RUNNABLE) ## A simulated cluster with Prometheus, its rules and Alertman
 check: $(READY) ## Format, lint, types, layers, tests on every Python here, end to end; FULL=1 leaves nothing out
 	@$(BIN)/python -m tests.tools.check $(if $(filter 1,$(FULL)),--full)
 
-docs: $(READY) ## Write what is generated from code: docs/METRICS.md, deploy/clusterwatt.yaml, boards
+docs: $(READY) ## Write what is generated: docs/METRICS.md, codes of docs/XIDS.md, deploy/clusterwatt.yaml, boards
 	@$(BIN)/clusterwatt metrics --format markdown > docs/METRICS.md
+	@$(BIN)/python -m tests.tools.xid_table
 	@$(BIN)/clusterwatt check-config --print-defaults > deploy/clusterwatt.yaml
 	@$(BIN)/python -m dashboards.build
 

@@ -11,6 +11,8 @@ from clusterwatt.catalog import CORE, FULL, STANDARD, LevelBy, Table
 from clusterwatt.inventory import CATALOG
 from clusterwatt.readings.gpu import GpuClock
 from clusterwatt.readings.network import Bond, NetworkInfo
+from clusterwatt.xids import catalogue
+from tests.tools import xid_table
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -18,6 +20,17 @@ DOCS = Path(__file__).parents[1] / "docs"
 def test_metrics_md_is_what_the_catalogue_says() -> None:
     committed = (DOCS / "METRICS.md").read_text(encoding="utf-8")
     assert committed == metrics_reference.markdown(CATALOG), "out of date: run `make docs`"
+
+
+def test_the_codes_of_xids_md_are_those_of_the_catalogue() -> None:
+    committed = (DOCS / "XIDS.md").read_text(encoding="utf-8")
+    assert committed == xid_table.written(), "out of date: run `make docs`"
+    for number, code in catalogue().xids.items():
+        if code.name != "legacy":
+            assert (
+                f"\n| {number} | {code.name} | {code.xid_class} | {code.severity} | `{code.action}` |"
+                in committed
+            )
 
 
 @pytest.mark.parametrize("metric", CATALOG, ids=lambda metric: metric.name)
