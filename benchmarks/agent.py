@@ -105,7 +105,8 @@ def scrapes(server: Server, seconds: float) -> Iterator[Figure]:
     series = sum(1 for line in body.splitlines() if not line.startswith(b"#"))
     yield Figure("page", f"{series} series, {len(body) / 1024:.0f} KiB")
     for name, times_ms, budget in (("rendered anew", rendered, "25"), ("rendered already", cached, "2")):
-        p50, p99 = statistics.median(times_ms), statistics.quantiles(times_ms, n=100)[98]
+        # Inclusive: of sixty scrapes the other method makes up a number beyond the slowest.
+        p50, p99 = statistics.median(times_ms), statistics.quantiles(times_ms, n=100, method="inclusive")[98]
         yield Figure(
             f"scrape, {name}",
             f"p50 {p50:.1f} ms, p99 {p99:.1f} ms ({len(times_ms)} scrapes)",
