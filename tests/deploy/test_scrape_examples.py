@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,9 +14,8 @@ import yaml
 from clusterwatt.rules import expression, shipped
 from tests.tools import apt
 
-EXAMPLES = sorted(
-    (Path(__file__).resolve().parents[2] / "deploy" / "prometheus" / "scrape").glob("*.yaml"),
-)
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "deploy/prometheus/scrape").glob("*.yaml"))
 ids = [path.stem for path in EXAMPLES]
 
 
@@ -54,6 +55,36 @@ def test_only_pods_of_our_namespace_are_nodes() -> None:
     (example,) = [path for path in EXAMPLES if path.stem == "kubernetes"]
     (job,) = yaml.safe_load(example.read_text())["scrape_configs"]
     assert job["kubernetes_sd_configs"] == [{"role": "pod", "namespaces": {"names": ["clusterwatt"]}}]
+
+
+DOCUMENTS = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+
+
+def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every scrape that people are shown, by where it stands."""
+    for path in EXAMPLES:
+        for job in yaml.safe_load(path.read_text())["scrape_configs"]:
+            yield path.name, job
+    for path in DOCUMENTS:
+        for block in re.findall(r"```yaml\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
+            shown = yaml.safe_load(block) if "scrape_configs:" in block else {}
+            for job in shown.get("scrape_configs", ()):
+                yield path.name, job
+
+
+def test_instance_is_the_name_of_the_node_wherever_we_show_a_scrape() -> None:
+    """Rules, exemptions, boards and silences go by it."""
+    ours = [(place, job) for place, job in jobs() if job["job_name"] == "clusterwatt"]
+    assert {"static.yaml", "README.md", "SECURITY.md"} <= {place for place, _ in ours}
+    for place, job in ours:
+        named = [rule for rule in job.get("relabel_configs", ()) if rule.get("target_label") == "instance"]
+        of_a_fleet = "/sd" in job.get("http_sd_configs", [{"url": ""}])[0]["url"]  # which names the nodes
+        assert named or of_a_fleet, place
+
+
+def test_every_prometheus_names_its_cluster() -> None:
+    for path in EXAMPLES:
+        assert "cluster" in yaml.safe_load(path.read_text())["global"]["external_labels"], path.name
 
 
 ABOVE = ("training", "waste", "money-power")  # beside records, in the Prometheus above the shards

@@ -109,6 +109,16 @@ def test_secrets_are_read_from_files() -> None:
     assert len(re.findall(r"_file: /etc/alertmanager/secrets/", text)) >= 6
 
 
+def test_alertmanager_remembers_what_it_sent_for_longer_than_until_it_sends_it_again() -> None:
+    repeated = [int(hours) for hours in re.findall(r"repeat_interval: (\d+)h", CONFIG.read_text())]
+    compose = (CONFIG.parents[1] / "compose/compose.yaml").read_text(encoding="utf-8")
+    readme = (CONFIG.parents[2] / "docs/runbooks/README.md").read_text(encoding="utf-8")
+    for text in (compose, readme):
+        kept = re.search(r"--data\.retention=(\d+)h", text)
+        assert kept
+        assert int(kept[1]) > max(repeated)
+
+
 def silenced() -> list[tuple[str, set[str], set[str]]]:
     """The inhibitions as they are configured."""
     found = []
