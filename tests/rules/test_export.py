@@ -349,13 +349,44 @@ rules:
     said = capsys.readouterr().out
     assert "differs hardware heat, most of the time: GpuThermalSlowdown" in said
     assert "not loaded, not tested: FeedPowerNearLimit" in said
-    assert " 0 failed, 1 differ" in said
+    assert (
+        "\nSILENT  GpuThermalSlowdown (critical): fires in none of its scenarios (1) "
+        "with share_ratio: 0.9 (shipped: 0.5)\n"
+    ) in said
+    assert " 0 failed, 1 differ where numbers are changed, 1 silent" in said
     assert cli.main([*arguments, "--strict"]) == 1
     broken = tmp_path / "rules/monitor.yaml"
     broken.write_text(broken.read_text().replace("for: 5m", "for: 0m").replace("> 0.2", "> 0.9"))
     capsys.readouterr()
     assert cli.main([*arguments, "--strict"]) == 1
     assert "blind: MonitoringBlind" in capsys.readouterr().out
+
+
+def test_an_alert_that_fires_nowhere_any_more_is_told_and_one_that_fires_elsewhere_is_not(
+    tmp_path: Path, promtool: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clusterwatt.rules import scenarios
+
+    told = {"stall", "5 of 8 links", "XID 79, brand-new series", "hardware heat, most of the time"}
+    some = [test for test in scenarios.scenarios() if test["name"] in told]
+    monkeypatch.setattr(scenarios, "scenarios", lambda: some)
+    text = """
+rules:
+  TrainingStalled: {minutes: 15, for: 2h}
+  GpuXidCritical: {age_seconds: 7200}
+  GpuThermalSlowdown: {warning: {share_ratio: 0.2}}
+"""
+    assert export(tmp_path, text) == 0
+    arguments = ["rules", "test", str(tmp_path / "rules"), "--promtool", str(promtool)]
+    capsys.readouterr()
+    assert cli.main(arguments) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("SILENT")]
+    (line,) = lines
+    assert line == (
+        "SILENT  TrainingStalled (critical): fires in none of its scenarios (1) "
+        "with minutes: 15 (shipped: 10), for: 2h (shipped: 5m)"
+    )
+    assert cli.main([*arguments, "--strict"]) == 1
 
 
 def test_a_folder_without_rules_is_one_line(

@@ -23,7 +23,8 @@ def add(commands: Commands) -> None:
         help="play the shipped scenarios with promtool",
         description="Plays every shipped scenario against the rules in DIR, as `clusterwatt export rules` "
         "wrote them. Scenarios stand for the shipped numbers: those of rules whose numbers the site changed "
-        "are listed when they come out otherwise, and are no failure unless --strict is given.",
+        "are listed when they come out otherwise, and alerts that fire in none any more as SILENT; both are no "
+        "failure unless --strict is given.",
         allow_abbrev=False,
     )
     test.add_argument("folder", metavar="DIR", nargs="?", help="exported rules (default: the shipped ones)")
@@ -60,9 +61,16 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     for outcome in verdict.different:
         if outcome not in failures:
             yield f"differs {outcome.scenario}: {outcome.alert}, whose numbers are changed: {outcome.text}"
+    for silent in verdict.silent:
+        changes = ", ".join(silent.changes) or "a changed expression"
+        yield (
+            f"SILENT  {silent.alert} ({silent.severity}): fires in none of its scenarios "
+            f"({silent.scenarios}) with {changes}"
+        )
     if verdict.absent:
         yield f"not loaded, not tested: {', '.join(sorted(verdict.absent))}"
     yield (
         f"{verdict.scenarios} scenarios, {verdict.checks} checks: {len(failures)} failed, "
         f"{len(verdict.different) - len(failures)} differ where numbers are changed"
+        + (f", {len(verdict.silent)} silent" if verdict.silent else "")
     )

@@ -34,27 +34,49 @@ CHECK = re.compile(r"^    alertname: (?P<alert>\w+), time: (?P<time>\w+)|^    (?
 SCRAPE_JOB = re.compile(r'\bup\{job="([^"]+)"')
 # What an exemption adds to an expression: scenarios hold nobody who is exempt by name.
 MATCHER = re.compile(r'(?:, )?\b(?:instance|mountpoint|device|account)!~"(?:[^"\\]|\\.)*"')
+# What an export writes behind a line whose numbers it changed.
+CHANGED = re.compile(r"(?P<name>\w+): (?P<value>\S+) \(default (?P<shipped>[^\s)]+)\)")
+SEVERITY = re.compile(r'\bseverity="(\w+)"')
 CLAUSE = re.compile(r"\nunless on \(job_id\) last_over_time\(clusterwatt_job_info\{.*")
 
 Document = dict[str, Any]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """A check of a scenario that came out otherwise. `alert` is empty where a recorded value differs."""
+    """A check of a scenario that came out otherwise; a recorded value has no `alert` and no `time`."""
 
     scenario: str
     alert: str
+    time: str
     text: str
+
+    @property
+    def fired(self) -> frozenset[str]:
+        """The severities in which the alert fired."""
+        return frozenset(SEVERITY.findall(self.text.partition("got:")[2]))
+
+
+class Silent(msgspec.Struct, frozen=True):
+    """An alert that fires in no scenario, in how many it should, and what the site changed."""
+
+    alert: str
+    severity: str
+    scenarios: int
+    changes: tuple[str, ...]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What came of it: checks that differ, alerts whose numbers the site changed, alerts it does not load."""
+    """What came of it: checks that differ, alerts whose numbers the site changed, alerts it does not load.
+
+    `silent`: alerts whose numbers the site changed so that they fire in no scenario.
+    """
 
     scenarios: int
     checks: int
     different: tuple[Outcome, ...]
     changed: frozenset[str]
     absent: frozenset[str]
+    silent: tuple[Silent, ...]
 
     @property
     def failures(self) -> tuple[Outcome, ...]:
@@ -166,7 +188,46 @@ def run(
     checks = sum(
         len(test.get("alert_rule_test", ())) + len(test.get("promql_expr_test", ())) for test in kept
     )
-    return Verdict(len(tests), checks, different, frozenset(changed), frozenset(asked - here))
+    silent = tuple(_silent((a for a in rules.alerts if a["alert"] in changed), reference, kept, different))
+    return Verdict(len(tests), checks, different, frozenset(changed), frozenset(asked - here), silent)
+
+
+def _silent(
+    alerts: Iterable[Document], reference: Rules, tests: Iterable[Document], different: Iterable[Outcome]
+) -> Iterator[Silent]:
+    """Those of the alerts that fire nowhere, though scenarios expect it."""
+    came = {
+        (each.scenario, each.alert, expression.seconds(each.time)): each.fired
+        for each in different
+        if each.alert
+    }
+    expected: dict[tuple[str, str], set[str]] = {}
+    firing: set[tuple[str, str]] = set()
+    for test in tests:
+        for check in test["alert_rule_test"]:
+            name = check["alertname"]
+            wanted = {alert["exp_labels"]["severity"] for alert in check["exp_alerts"]}
+            for severity in wanted:
+                expected.setdefault((name, severity), set()).add(test["name"])
+            at = test["name"], name, expression.seconds(check["eval_time"])
+            firing.update((name, severity) for severity in came.get(at, wanted))
+    for alert in alerts:
+        name, severity = key = alert["alert"], alert["labels"].get("severity", "")
+        if key in expected.keys() - firing:
+            changes = tuple(_changes(alert, reference))
+            yield Silent(name, severity, len(expected[key]), changes)
+
+
+def _changes(alert: Document, reference: Rules) -> Iterator[str]:
+    """What is different about an alert, as its export says."""
+    numbers = {found["name"]: found for found in CHANGED.finditer(alert["expr"])}
+    for name, found in numbers.items():
+        yield f"{name}: {found['value']} (shipped: {found['shipped']})"
+    for twin in reference.alerts:
+        if (twin["alert"], twin["labels"]) == (alert["alert"], alert["labels"]) and twin["for"] != alert[
+            "for"
+        ]:
+            yield f"for: {alert['for']} (shipped: {twin['for']})"
 
 
 def _relabelled(rules: Rules, reference: Rules) -> tuple[Rules, set[str]]:
@@ -236,7 +297,7 @@ def _outcomes(said: tuple[bool, str], names: Mapping[str, str]) -> list[Outcome]
         for at, mark in enumerate(marks):
             end = marks[at + 1].start() if at + 1 < len(marks) else len(block)
             told = block[mark.start() : end].split("\n\n")[0].strip()
-            outcomes.append(Outcome(names[file], mark["alert"] or "", told))
+            outcomes.append(Outcome(names[file], mark["alert"] or "", mark["time"] or "", told))
     if not good and not outcomes:
         raise promtool.PromtoolError(f"promtool cannot play the scenarios:\n{text.strip()}")
     return outcomes
