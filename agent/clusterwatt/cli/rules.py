@@ -23,8 +23,8 @@ def add(commands: Commands) -> None:
         help="play the shipped scenarios with promtool",
         description="Plays every shipped scenario against the rules in DIR, as `clusterwatt export rules` "
         "wrote them. Scenarios stand for the shipped numbers: those of rules whose numbers the site changed "
-        "are listed when they come out otherwise, and alerts that fire in none any more as SILENT; both are no "
-        "failure unless --strict is given.",
+        "are listed when they come out otherwise, and alerts that fire in none any more as SILENT; both are "
+        "no failure unless --strict is given.",
         allow_abbrev=False,
     )
     test.add_argument("folder", metavar="DIR", nargs="?", help="exported rules (default: the shipped ones)")
