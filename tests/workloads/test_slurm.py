@@ -203,6 +203,37 @@ def test_what_the_environment_tells_of_gpus(
     assert devices(node.collect()).get("slurm/4242", []) == expected
 
 
+# As slurmd 22.05 starts a task on a job's second node: SLURM_JOB_GPUS is of the node of the batch script.
+ELSEWHERE = {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_GPUS": "0", "SLURM_STEP_GPUS": "1"}
+
+
+def test_on_further_nodes_of_a_job_its_steps_tell_the_gpus(node: Node) -> None:
+    node.job("4242", BATCH | ELSEWHERE, step="step_0")
+    assert devices(node.collect()) == {"slurm/4242": ["minor:1"]}
+
+
+@pytest.mark.parametrize("script", ["step_batch", "step_4294967291", "step_interactive", "step_4294967290"])
+def test_on_the_node_of_its_script_the_job_tells_the_gpus(node: Node, script: str) -> None:
+    node.tree.cgroup(f"{SCOPE}/job_4242/{script}/user/task_0")
+    node.job("4242", BATCH | ELSEWHERE | {"SLURM_JOB_GPUS": "0,1"}, step="step_0")
+    assert devices(node.collect()) == {"slurm/4242": ["minor:0", "minor:1"]}
+
+
+def test_numbers_of_another_node_alone_give_no_gpu(node: Node) -> None:
+    node.job("4242", BATCH | ELSEWHERE | {"SLURM_STEP_GPUS": ""}, step="step_0")
+    assert devices(node.collect()) == {}
+
+
+def test_a_further_component_of_a_heterogeneous_job_is_told_by_its_tasks(node: Node) -> None:
+    """In its tasks slurmd 22.05 sets SLURM_JOB_ID to that of the first component."""
+    components = {"SLURM_JOB_ID_HET_GROUP_0": "4242", "SLURM_JOB_ID_HET_GROUP_1": "4243"}
+    node.job("4243", BATCH | ELSEWHERE | components, step="step_0")
+    readings = node.collect()
+    assert devices(readings) == {"slurm/4243": ["minor:1"]}
+    assert [(job.job_id, job.user, job.account) for job in of(readings, Job)] == [("slurm/4243", "ada", "ml")]
+    assert not of(readings, Failure)
+
+
 def test_a_list_of_numbers_is_bounded() -> None:
     assert len(numbered("0-9999", "minor")) == 1024
 

@@ -26,7 +26,7 @@ from clusterwatt.workloads.cgroups import MOUNT, Cgroups, WorkCgroup
 from clusterwatt.workloads.environ import Variables
 from clusterwatt.workloads.job_files import JobFile, JobFiles
 from clusterwatt.workloads.process_start import started_s
-from clusterwatt.workloads.slurm_job import JOB_ID, VARIABLES, Told
+from clusterwatt.workloads.slurm_job import VARIABLES, Told
 from clusterwatt.workloads.users import Users
 
 METRICS = ()
@@ -35,6 +35,8 @@ ASKED_PROCESSES = 16
 ASK_AGAIN_SECONDS = 10.0
 ASK_EAGERLY = 10  # passes: a job's first process may come seconds after its cgroup
 REMEDY = "install deploy/slurm/prolog, or give the agent CAP_SYS_PTRACE"
+INTERACTIVE = ("step_interactive", "step_4294967290")
+BATCH = ("step_batch", "step_4294967291")
 
 
 class _Asking(msgspec.Struct):
@@ -44,6 +46,7 @@ class _Asking(msgspec.Struct):
     uid: str = ""
     oldest_s: float | None = None
     interactive_step: bool = False
+    batch_step: bool = False
     denied: bool = False
     passes: int = 0
     next_s: float = 0.0
@@ -106,7 +109,12 @@ class SlurmCollector:
             yield JobMember(member=owner, job_id=f"slurm/{job}")
         by_cgroup = next((place.owner.uid for place in places if place.owner.uid), "")
         told = Told(
-            files, asking.variables, by_cgroup or asking.uid, asking.oldest_s, asking.interactive_step
+            files,
+            asking.variables,
+            by_cgroup or asking.uid,
+            asking.oldest_s,
+            asking.interactive_step,
+            script=asking.interactive_step or asking.batch_step,
         )
         paths = [f"{MOUNT}/devices{place.path}/devices.list" for place in places]
         try:
@@ -150,9 +158,8 @@ class SlurmCollector:
         asking.next_s = now_s if asking.passes < ASK_EAGERLY else now_s + ASK_AGAIN_SECONDS
         asking.denied = False
         pids = sorted({pid for place in places for pid in self._cgroups.pids(place)})
-        asking.interactive_step = any(
-            self._files.exists(f"{place.directory}/step_interactive") for place in places
-        )
+        asking.interactive_step = self._has_step(places, INTERACTIVE)
+        asking.batch_step = self._has_step(places, BATCH)
         if asking.oldest_s is None and pids:
             asking.oldest_s = started_s(self._files, pids[0])
         expected = places[0].owner.job
@@ -165,10 +172,13 @@ class SlurmCollector:
                 continue
             except FileNotFoundError:
                 continue
-            told = variables.get("SLURM_JOB_ID", "")
-            if JOB_ID.fullmatch(told) and expected in {"", told}:
+            named = slurm_job.named(variables)
+            if expected in named if expected else named:
                 asking.variables, asking.uid, asking.denied = variables, uid, False
                 return
+
+    def _has_step(self, places: Sequence[WorkCgroup], names: Sequence[str]) -> bool:
+        return any(self._files.exists(f"{place.directory}/{name}") for place in places for name in names)
 
     def _use(self, owner: str, places: Sequence[WorkCgroup]) -> Iterator[JobHostUse | Failure]:
         try:

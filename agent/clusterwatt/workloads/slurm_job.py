@@ -5,22 +5,29 @@ Which GPUs, by the first of these that tells (sbatch(1), srun(1), gres.conf(5)):
 1. the prolog's file, by UUID;
 2. cgroup v1: the devices that the job's cgroup allows, by minor number;
 3. SLURM_JOB_GPUS in the environment of its processes: numbers in the order of gres.conf, which are minor
-   numbers with `File=/dev/nvidia[0-7]`; where they are not, `workloads.slurm.gpu_numbers` says so;
-4. UUIDs in CUDA_VISIBLE_DEVICES. Its numbers are counted anew within each job and say nothing outside.
+   numbers with `File=/dev/nvidia[0-7]`; where they are not, `workloads.slurm.gpu_numbers` says so. slurmd
+   sets it for the batch script and the shell of salloc only, and srun hands it on to every node: only where
+   one of these runs does it tell of this node;
+4. SLURM_STEP_GPUS, which slurmd sets for the tasks of a step, on each node its own;
+5. UUIDs in CUDA_VISIBLE_DEVICES. Its numbers are counted anew within each job and say nothing outside.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from clusterwatt.readings.work import Job
 from clusterwatt.workloads.job_files import JobFile
 
+# In tasks of a heterogeneous job SLURM_JOB_ID is that of its first component, whatever component they are of;
+# these name all (heterogeneous_jobs.html). There are no more components than 128 (MAX_HET_JOB_COMPS).
+COMPONENTS = tuple(f"SLURM_JOB_ID_HET_GROUP_{number}" for number in range(128))
 # What is read of a process's environment, and nothing else.
 VARIABLES = (
+    *COMPONENTS,
     "SLURM_JOB_ID",
     "SLURM_JOB_UID",
     "SLURM_JOB_USER",
@@ -57,6 +64,7 @@ class Told(msgspec.Struct, frozen=True):
 
     `files`: of the prolog, one for each slurmd. `variables`: of its oldest process that names the job.
     `uid`: of the user, by cgroup or process. `oldest_s`: Unix time at which its oldest process was started.
+    `script`: its batch script or the shell of salloc runs on this node.
     """
 
     files: Sequence[JobFile] = ()
@@ -64,11 +72,18 @@ class Told(msgspec.Struct, frozen=True):
     uid: str = ""
     oldest_s: float | None = None
     interactive_step: bool = False
+    script: bool = False
 
     def first(self, key: str, variable: str) -> str:
         """What a file says under a key, else what the environment says."""
         by_file = next((text for file in self.files if (text := getattr(file, key))), "")
         return by_file or self.variables.get(variable, "")
+
+
+def named(variables: Mapping[str, str]) -> Collection[str]:
+    """Ids of the jobs to which a process may belong, by its environment."""
+    said = (variables.get(name, "") for name in ("SLURM_JOB_ID", *COMPONENTS))
+    return [job for job in said if JOB_ID.fullmatch(job)]
 
 
 def identity(job_id: str, told: Told, name_of: Callable[[str], str]) -> Job:
@@ -131,8 +146,8 @@ def devices(told: Told, device_lists: Sequence[str], form: str) -> list[str] | N
     if constrained:
         minors = {int(minor) for text in constrained for minor in ALLOWS_GPU.findall(text)}
         return [f"minor:{minor}" for minor in sorted(minors) if minor < NOT_A_GPU]
-    # Where a step's numbers disagree with its job's, the job's are right.
-    for variable in ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS"):
+    # Where a step's numbers disagree with its job's, and these are of this node, the job's are right.
+    for variable in ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS") if told.script else ("SLURM_STEP_GPUS",):
         if told.variables.get(variable):
             return numbered(told.variables[variable], form)
     entries = told.variables.get("CUDA_VISIBLE_DEVICES", "").split(",")
