@@ -71,9 +71,33 @@ ALWAYS: tuple[tuple[str, str, Callable[[float], float]], ...] = (
 )
 
 
+OVER_S = 3_600
+# Jobs that use nothing, by node: from when to when their part is shown. On node 0 it is over at OVER_S.
+PARTS = {
+    "slurm/8": {0: [(0, OVER_S + LINGERS_S), (2 * OVER_S, HOURS * 3_600)]},  # was requeued
+    "slurm/9": {0: [(0, OVER_S + LINGERS_S)], 1: [(0, HOURS * 3_600)]},  # is over on one of its nodes
+    "slurm/10": {0: [(0, OVER_S + LINGERS_S)]},
+}
+
+
+def parts() -> Iterator[tuple[str, str]]:
+    """Families and lines of jobs of which parts are over."""
+    for job_id, nodes in PARTS.items():
+        for node, spans in nodes.items():
+            labels = f'{{instance="n{node}",job="clusterwatt",job_id="{job_id}"}}'
+            for at_s in (at_s for from_s, to_s in spans for at_s in range(from_s, to_s + 1, EVERY_S)):
+                told = {"job_info": 1, "job_gpu_seconds_total": 0, "job_start_timestamp_seconds": BEGIN_S}
+                if node == 0 and OVER_S <= at_s <= OVER_S + LINGERS_S:
+                    told["job_end_timestamp_seconds"] = BEGIN_S + OVER_S
+                for name, number in told.items():
+                    yield name, f"clusterwatt_{name}{labels} {number} {BEGIN_S + at_s}\n"
+
+
 def open_metrics() -> Iterator[str]:
     """Everything that both nodes' pages said, family by family."""
     families: dict[str, list[str]] = {}
+    for name, line in parts():
+        families.setdefault(name, []).append(line)
     for at_s in range(0, HOURS * 3_600 + 1, EVERY_S):
         for node in (0, 1):
             held_s = used(at_s, node)
@@ -171,5 +195,9 @@ def test_jobs_of_a_cluster_are_those_of_its_last_day(server: servers.Server) -> 
     while_it_ran = FakeClock(wall_s=BEGIN_S + 20 * 3_600.0)
     text = commands.jobs(source, running=True, limit=5, form="csv", clock=while_it_ran)
     assert text.splitlines()[1].startswith("slurm/1,")
+    assert {line.partition(",")[0] for line in text.splitlines()[1:]} == {"slurm/1", "slurm/8", "slurm/9"}
+    all_text = commands.jobs(source, running=False, limit=5, form="json", clock=while_it_ran)
+    ended = {line["job"]: line["ended"] for line in json.loads(all_text)["lines"]}
+    assert [job for job, at in ended.items() if at is not None] == ["slurm/10"]
     long_after = FakeClock(wall_s=BEGIN_S + 60 * 3_600.0)
     assert len(commands.jobs(source, running=False, limit=5, form="csv", clock=long_after).splitlines()) == 1

@@ -89,6 +89,8 @@ def usage(
             _follow_runs(window, found)
         if not job_id:
             _gather_rest(window, found)
+    for job in _running(server, to_s, only):
+        found.ended_s.pop(job, None)
     rows = [found.row(job) for job in found.amounts if job]
     rest = found.row("")
     if by == "job":
@@ -176,6 +178,13 @@ def _identify(window: Window, found: Usage) -> None:
         device = labels.get("instance"), labels.get("uuid")
         if share > 0 and device in models:
             found.devices[labels.get("job_id", "")].add((models[device], *device))
+
+
+def _running(server: Prometheus, at_s: float, only: str) -> Iterator[str]:
+    """Jobs that run on any node, whatever part of them is over on another, or in an earlier run of the id."""
+    names = (f"{PREFIX}job_info{only}", f"{PREFIX}job_end_timestamp_seconds{only}")
+    for labels, _ in server.ask(f"group by (job_id) ({' unless on (instance, job_id) '.join(names)})", at_s):
+        yield labels.get("job_id", "")
 
 
 def _follow_runs(window: Window, found: Usage) -> None:
