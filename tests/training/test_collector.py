@@ -508,6 +508,19 @@ def test_an_event_of_no_possible_time_does_not_stand_as_the_newest(tmp_path: Pat
     assert [failure.reason for failure in node.of(Failure)] == ["clock"]
 
 
+def test_a_clock_that_is_set_back_stops_no_run(tmp_path: Path) -> None:
+    """What was logged while the node was an hour ahead is not the newest for an hour."""
+    node, path = Node(tmp_path), tmp_path / "run" / HERE
+    write(path, VERSION + scalar("loss", 9.0, 9, T0))
+    node.look()
+    node.clock.step_wall(-3_600)
+    node.look()
+    write(path, scalar("loss", 2.0, 10, node.clock.wall_s()))
+    node.look()
+    assert (node.loss(), node.progress().step) == (2.0, 10)
+    assert node.progress().last_event_timestamp_seconds == pytest.approx(node.clock.wall_s(), abs=60)
+
+
 @pytest.fixture
 def as_nobody() -> Iterator[Path]:
     """A folder for everybody, and a user who may not read everything, as root may."""

@@ -316,3 +316,18 @@ def test_the_mailbox_is_bounded() -> None:
     assert taken == 31
     assert len(mailbox.take()) == 31
     assert mailbox.report(heavy, "")
+
+
+def test_a_clock_that_is_set_back_stops_no_run() -> None:
+    """The node was an hour ahead; what is logged next is the newest, and nothing is of the future."""
+    node = Node()
+    node.report(report(scalars={"loss": 9.0}, step=9.0, phase="checkpoint", phase_time_s=T0))
+    node.clock.step_wall(-3_600)
+    now_s = node.clock.wall_s()
+    shown = of(TrainingProgress, node.readings())
+    assert [progress.last_event_timestamp_seconds for progress in shown] == [now_s]
+    readings = node.report(report(time_s=now_s + 5, scalars={"loss": 2.0}, step=10.0, phase="train"))
+    assert [one.phase for one in of(TrainingPhase, readings) if one.current] == ["train"]
+    assert [one.start_timestamp_seconds for one in of(TrainingPhaseStart, readings)] == [now_s + 5]
+    assert [one.loss for one in of(TrainingQuality, readings)] == [2.0]
+    assert [one.step for one in of(TrainingProgress, readings)] == [10.0]

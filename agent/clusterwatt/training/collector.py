@@ -194,6 +194,8 @@ class TrainingCollector:
     def collect(self) -> Iterator[Reading]:
         """The newest of every live run."""
         began, began_s = not self._finder.complete, self._clock.monotonic_s()
+        for state in self._runs.values():
+            state.date_back(self._clock.wall_s())
         for place, found in self._finder.look():
             self._consider(place, found, history=began)
         yield from self._finder.failures()

@@ -12,11 +12,11 @@ import msgspec
 
 from clusterwatt.clock import Clock
 from clusterwatt.training.report import FaultyReportError, Report, parse
+from clusterwatt.training.state import AHEAD_S
 
 PER_SECOND = 20.0  # reports of one client; ours sends one a second, and one at each change of phase
 BURST = 100.0
 MAX_CLIENTS = 1_024
-AHEAD_S = 60.0  # the clocks of a node and of its containers are one
 
 
 class Sender(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from clusterwatt.readings.base import Failure, Reading
 from clusterwatt.readings.training import TrainingModel, TrainingPhase, TrainingPhaseStart
 from clusterwatt.training.quantities import NONFINITE
 from clusterwatt.training.report import PHASES, Report
-from clusterwatt.training.state import RunState
+from clusterwatt.training.state import AHEAD_S, RunState
 from clusterwatt.training.tags import Tags
 
 MAX_OF_OWNER = 32  # runs: a process that makes up names must not take the room of others
@@ -88,6 +88,8 @@ class ReportedRuns:
     def take(self, followed: Mapping[str, RunState]) -> Iterator[Failure]:
         """Take in what has come; `followed`: the runs whose files are followed, by name."""
         self._join(followed)
+        for reported in self._runs.values():
+            reported.date_back(self._clock.wall_s())
         left_out = False
         for report, owner, known in self._mailbox.take():
             state = followed.get(report.run)
@@ -159,6 +161,12 @@ class _Reported:
         self._flops_per_token: float | None = None
         self._gpus: float | None = None
         self._precision = ""
+
+    def date_back(self, now_s: float) -> None:
+        """As a run's state does it."""
+        self.state.date_back(now_s)
+        if self._phase_began_s > now_s + AHEAD_S:
+            self._phase_began_s = now_s
 
     def take(self, report: Report, tags: Tags, followed: RunState | None) -> None:
         """Take in a report; `followed`: the run, where its files are followed."""

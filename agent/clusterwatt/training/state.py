@@ -40,6 +40,7 @@ from clusterwatt.training.quantities import ACCURACIES, LOSSES, NONFINITE
 MEAN_OVER_STEPS = 10  # step times that are logged vary from one to the next
 MAX_SCALARS = 256  # tags of one run that are exported by their own name
 NEVER_S = -math.inf
+AHEAD_S = 60.0  # clocks of one machine and its containers are one; those of others may be a little ahead
 
 
 class RunState:
@@ -118,6 +119,19 @@ class RunState:
             return
         if self._step is None or (counts_iterations, wall_s) >= self._step[:2]:
             self._step = (counts_iterations, wall_s, step)
+
+    def date_back(self, now_s: float) -> None:
+        """Date to now what is of the future: the clock was set back, and what is logged next is newer."""
+        if self.last_event_s <= now_s + AHEAD_S:
+            return
+        self.last_event_s = now_s
+        for kept in (self._values, self._scalars):
+            kept.update({name: (min(wall_s, now_s), value) for name, (wall_s, value) in kept.items()})
+        if self._step is not None:
+            counts_iterations, wall_s, step = self._step
+            self._step = (counts_iterations, min(wall_s, now_s), step)
+        if self.last_checkpoint_s is not None:
+            self.last_checkpoint_s = min(self.last_checkpoint_s, now_s)
 
     def newest(self, quantity: Quantity) -> float | None:
         """The newest value; None when there is none or it is not finite."""
