@@ -1,8 +1,9 @@
-"""Scenarios as other scrapes would have seen them: more often, one missed, over a restart of the agent."""
+"""Scenarios as other scrapes would have seen them: more often, one missed, over a restart, twice."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 Scenario = dict[str, Any]
@@ -60,6 +61,49 @@ def restarted(scenario: Scenario, *, at: int) -> Scenario:
             ]
         series.append({**entry, "values": _text(values)})
     return {**scenario, "name": f"{scenario['name']}, restarted at {at}", "input_series": series}
+
+
+def twice(scenario: Scenario, of_targets: frozenset[str]) -> Scenario:
+    """The scenario with every series a second time, by another scrape job and with other GPU indices.
+
+    What names job or index is expected a second time, but alerts `of_targets`, which ask for one scrape job.
+    """
+    checks = [
+        {**check, "exp_alerts": [*check["exp_alerts"], *_other_alerts(check["exp_alerts"])]}
+        if check["alertname"] not in of_targets
+        else check
+        for check in scenario.get("alert_rule_test", ())
+    ]
+    queries = [
+        {**query, "exp_samples": [*query["exp_samples"], *_other_samples(query["exp_samples"])]}
+        for query in scenario.get("promql_expr_test", ())
+    ]
+    series = [
+        {**entry, "series": series}
+        for entry in scenario["input_series"]
+        for series in (entry["series"], _twin(entry["series"]))
+    ]
+    return {**scenario, "input_series": series, "alert_rule_test": checks, "promql_expr_test": queries}
+
+
+def _other_alerts(alerts: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for alert in alerts:
+        labels = alert["exp_labels"]
+        other = {"job": "again"} if "job" in labels else {}
+        other |= {"gpu": f"1{labels['gpu']}"} if "gpu" in labels else {}
+        if other:
+            yield {**alert, "exp_labels": labels | other}
+
+
+def _other_samples(samples: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for sample in samples:
+        labels = sample.get("labels", "")
+        if _twin(labels) != labels:
+            yield {**sample, "labels": _twin(labels)}
+
+
+def _twin(series: str) -> str:
+    return re.sub(r'\bgpu="(\d+)"', r'gpu="1\1"', series.replace('job="clusterwatt"', 'job="again"'))
 
 
 def _samples(notation: str) -> list[Sample]:

@@ -90,7 +90,7 @@ PLACES: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("SilentCorruptionSuspected", "warning", "memory"): ('"volatile"}}[{}]',),
     ("SilentCorruptionSuspected", "warning", "age_seconds"): ('"memory"}}<{}',),
     ("SilentCorruptionSuspected", "warning", "norm_factor"): (">{}*quantile_over_time",),
-    ("SilentCorruptionSuspected", "warning", "errors_per_day"): ("[1d]))>{}or",),
+    ("SilentCorruptionSuspected", "warning", "errors_per_day"): ("[1d])))>{}or",),
     ("GpuXidCritical", "critical", "age_seconds"): ("<{}",),
     ("GpuXidWarning", "warning", "age_seconds"): ("<{}",),
     ("GpuXidAcrossJobs", "warning", "jobs"): (">={}",),

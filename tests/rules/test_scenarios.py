@@ -6,6 +6,7 @@ A restart of Prometheus is in tests/e2e/test_pending_alerts.py, two replicas are
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,11 @@ SHARP = {
     "fabric": ("flap", "one bounce at boot", "outage of two minutes", "two symbol errors a second"),
     "storage": ("mount stops answering", "one slow answer"),
     "money-power": ("19 of 20 kW; parts are not added to the node meter", "17 of 20 kW"),
-    "monitor": ("exporter down; one in maintenance; the target of another job", "down for four minutes", "collector hangs"),
+    "monitor": (
+        "exporter down; one in maintenance; the target of another job",
+        "down for four minutes",
+        "collector hangs",
+    ),
 }
 SHARPEST = [name for names in SHARP.values() for name in names]
 
@@ -157,3 +162,55 @@ def test_rules_hold_over_a_restart_of_the_agent(name: str, promtool: Path) -> No
     assert (
         played(promtool, [scrapes.restarted(named(name), at=6), scrapes.restarted(named(name), at=41)]) == []
     )
+
+
+OF_TARGETS = frozenset(
+    alert["alert"] for alert in REFERENCE.alerts if 'up{job="clusterwatt"} == 0' in alert["expr"]
+)
+
+
+def shortest() -> list[Scenario]:
+    """For each alert one scenario in which it fires and one in which it is silent; all of the records."""
+    found: dict[object, Scenario] = {}
+    for test in sorted(scenarios.scenarios(), key=scenarios.minutes):
+        for check in test.get("alert_rule_test", ()):
+            severities = {alert["exp_labels"]["severity"] for alert in check["exp_alerts"]} or {None}
+            for severity in severities:
+                found.setdefault((check["alertname"], severity), test)
+    chosen = {test["name"]: test for test in (*found.values(), *of_file("records"))}
+    return list(chosen.values())
+
+
+@pytest.mark.parametrize(
+    "tests", [shortest, pytest.param(scenarios.scenarios, marks=pytest.mark.full)], ids=["shortest", "all"]
+)
+def test_rules_hold_where_every_series_is_there_twice(
+    tests: Callable[[], list[Scenario]], promtool: Path
+) -> None:
+    """A node under two scrape jobs, and a GPU whose index changed within the window.
+
+    Series that are joined must be one of their kind: a pair fails the rule for the whole cluster.
+    """
+    assert played(promtool, [scrapes.twice(test, OF_TARGETS) for test in tests()]) == []
+
+
+def test_the_shortest_scenarios_play_every_record() -> None:
+    alerts = {check["alertname"] for test in shortest() for check in test.get("alert_rule_test", ())}
+    queries = [check["expr"] for test in shortest() for check in test.get("promql_expr_test", ())]
+    missing = {record["record"] for record in REFERENCE.records} - {
+        rule.get("record") for rule in REFERENCE.for_alerts(alerts, queries)
+    }
+    assert not missing
+
+
+def test_a_rule_that_fails_is_noticed_beside_one_that_differs(promtool: Path) -> None:
+    """promtool checks nothing in a scenario in which a rule fails, and names only the rule."""
+    joined = "clusterwatt_rdma_port_up * on (instance) clusterwatt_rdma_port_expected"
+    changed = {"FabricPortDown": joined, "GpuThermalSlowdown": "vector(1)"}
+    alerts = tuple(
+        {**alert, "expr": changed.get(alert["alert"], alert["expr"])} for alert in REFERENCE.alerts
+    )
+    rules = scenarios.Rules(REFERENCE.records, alerts, REFERENCE.interval)
+    names = ("port down; another one uncabled", "one minute of heat")
+    verdict = scenarios.run(rules, REFERENCE, promtool, [named(name) for name in names], workers=1)
+    assert {outcome.scenario for outcome in verdict.different} == set(names)
