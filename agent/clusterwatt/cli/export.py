@@ -42,6 +42,7 @@ def add(commands: Commands) -> None:
 
 def _rules(arguments: argparse.Namespace) -> int:
     from clusterwatt.config.problems import ConfigError
+    from clusterwatt.inventory import CATALOG
     from clusterwatt.rules import export, overrides, promtool, render, shipped
 
     if (arguments.folder is None) != arguments.list:
@@ -50,7 +51,8 @@ def _rules(arguments: argparse.Namespace) -> int:
     try:
         changes = overrides.Overrides()
         if arguments.overrides:
-            changes = overrides.load(Path(arguments.overrides), files)
+            families = {metric.full_name: metric.labels for metric in CATALOG}
+            changes = overrides.load(Path(arguments.overrides), files, families)
         rendered = render.render(files, changes, kubernetes=arguments.format == "prometheusrule")
         if arguments.list:
             values = render.effective(files, changes)

@@ -29,7 +29,7 @@ def numbers(expression: str) -> dict[str, str]:
     """The named values of an expression, in their order. Raises MarkError."""
     named: dict[str, str] = {}
     for line in expression.splitlines():
-        code, marks = _split(line)
+        code, marks = split(line)
         for name, value in marks.items():
             _place(code, value)
             if named.setdefault(name, value) != value:
@@ -46,7 +46,7 @@ def with_guards(expression: str, values: Mapping[str, str], every_s: int) -> dic
     """The values, and the sample guards that follow from their windows and the interval of evaluation."""
     scaled = dict(values)
     for line in expression.splitlines():
-        marks = _split(line)[1]
+        marks = split(line)[1]
         for guard in {GUARD, MINUTES} & marks.keys() - values.keys():
             factor = Fraction(EVALUATED_EVERY_S, every_s) if guard == GUARD else Fraction(1)
             for name, value in marks.items():
@@ -70,7 +70,7 @@ def with_matcher(expression: str, series: re.Pattern[str], label: str, pattern: 
     return "\n".join(
         selector.sub(add, code) + line[len(code) :]
         for line in expression.splitlines()
-        for code in [_split(line)[0]]
+        for code in [split(line)[0]]
     )
 
 
@@ -99,8 +99,8 @@ def seconds(duration: str) -> int:
     return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"(\d+)([smhdw])", duration))
 
 
-def _split(line: str) -> tuple[str, dict[str, str]]:
-    """The code of a line, and the values named behind it."""
+def split(line: str) -> tuple[str, dict[str, str]]:
+    """The code of a line, and the values that are named behind it."""
     mark = MARK.match(line)
     if mark is None:
         return line, {}
@@ -119,7 +119,7 @@ def _place(code: str, value: str) -> tuple[int, int]:
 
 
 def _line(line: str, values: Mapping[str, str]) -> str:
-    code, marks = _split(line)
+    code, marks = split(line)
     new = {name: values[name] for name, old in marks.items() if values.get(name, old) != old}
     if not new:
         return line

@@ -32,7 +32,7 @@ from clusterwatt.config.document import TAG, Origin, compose, read
 from clusterwatt.config.problems import ConfigError, Problem, nearest, shown
 from clusterwatt.config.values import found as what_stands
 from clusterwatt.config.values import is_null
-from clusterwatt.rules import exemptions, expression
+from clusterwatt.rules import exemptions, expression, limits
 from clusterwatt.rules.shipped import BOARDS, PREFIX, RUNBOOKS, Rule, RuleFile
 
 T = TypeVar("T")
@@ -46,11 +46,15 @@ COMMON = ("enabled", "exempt", "for", "route", "severity")
 NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 JOB = re.compile(r"[\w./:-]+")
-# Joins and routes stand on these; a constant in their place would break both.
-TAKEN = frozenset(
-    {"account", "alertname", "currency", "device", "feed", "gpu", "instance", "job", "job_id", "kind"}
-    | {"mountpoint", "port", "route", "run", "severity", "user", "uuid"}
+# What the rules and Prometheus set on every alert.
+TAKEN = frozenset({"alertname", "instance", "job", "route", "severity"})
+FAMILY = re.compile(r"\bclusterwatt_\w+")
+# What Python's regular expressions have and those of Prometheus (RE2) have not; escapes and classes pass.
+PYTHON_ONLY = re.compile(
+    r"(?P<group>\(\?(?:[=!>#(]|<[=!]|P[=>]|[ims-]*[aLux]))|(?P<escape>\\[1-9NUuZ])|(?P<repeat>[*+?}]\+)"
+    r"|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|."
 )
+TEXTS = frozenset({"annotations", "description", "expr", "labels", "summary"})
 INTERVAL_S = (10, 120)  # longer, and a window of five minutes holds too little after one miss
 
 Exempt = Mapping[str, tuple[str, ...]]
@@ -83,15 +87,20 @@ class Overrides(msgspec.Struct, frozen=True):
     object_labels: Mapping[str, str] = {}
 
 
-def load(path: Path, files: Iterable[RuleFile]) -> Overrides:
-    """The overrides in a file. Raises ConfigError with everything that is wrong with it."""
-    return parse(read(path), str(path), files)
+def load(path: Path, files: Iterable[RuleFile], families: Mapping[str, Collection[str]]) -> Overrides:
+    """The overrides in a file; `families`: all metrics, with their labels.
+
+    Raises ConfigError with everything that is wrong with it.
+    """
+    return parse(read(path), str(path), files, families)
 
 
-def parse(text: str, name: str, files: Iterable[RuleFile]) -> Overrides:
-    """The overrides in a text. Raises ConfigError with everything that is wrong with it."""
+def parse(
+    text: str, name: str, files: Iterable[RuleFile], families: Mapping[str, Collection[str]] | None = None
+) -> Overrides:
+    """The same of a text."""
     node = compose(text, Origin(name, has_lines=True))
-    reader = _Reader(Origin(name, has_lines=True), files)
+    reader = _Reader(Origin(name, has_lines=True), files, families or {})
     overrides = reader.top(node) if node is not None else Overrides()
     if reader.problems:
         raise ConfigError([problem for _, problem in sorted(reader.problems, key=lambda each: each[0])])
@@ -101,10 +110,18 @@ def parse(text: str, name: str, files: Iterable[RuleFile]) -> Overrides:
 class _Reader:
     """Reads the nodes, and gathers what is wrong."""
 
-    def __init__(self, origin: Origin, files: Iterable[RuleFile]) -> None:
+    def __init__(
+        self, origin: Origin, files: Iterable[RuleFile], families: Mapping[str, Collection[str]]
+    ) -> None:
         self.problems: list[tuple[tuple[int, int], Problem]] = []
         self._origin = origin
+        files = tuple(files)
         self._groups = {file.name for file in files}
+        self._needed = {file.name for file in files if not any(rule.is_alert for rule in file.rules)}
+        self._every_s = expression.seconds(Overrides().interval)
+        named = {name for file in files for rule in file.rules for name in FAMILY.findall(rule.expression)}
+        # Joins stand on these labels, and they tell the alerts of a rule apart.
+        self._taken = TAKEN.union(*(families.get(name, ()) for name in named))
         self._rules: dict[str, dict[str, Rule]] = {}
         self._records: set[str] = set()
         for rule in (rule for file in files for rule in file.rules):
@@ -119,10 +136,12 @@ class _Reader:
         urls = self._section(found.get("urls"), "urls", ("runbooks", "boards"))
         kubernetes = self._section(found.get("prometheusrule"), "prometheusrule", ("namespace", "labels"))
         default = Overrides()
+        interval = self._value(found, "interval", "", self._interval) or default.interval
+        self._every_s = expression.seconds(interval)
         return Overrides(
-            interval=self._value(found, "interval", "", self._interval) or default.interval,
+            interval=interval,
             scrape_job=self._value(found, "scrape_job", "", _scrape_job) or default.scrape_job,
-            labels=self._labels(found.get("labels"), "labels", TAKEN),
+            labels=self._labels(found.get("labels"), "labels", self._taken),
             runbooks=self._value(urls, "runbooks", "urls", _url) or default.runbooks,
             boards=self._value(urls, "boards", "urls", _url) or default.boards,
             exempt=self._exempt(found.get("exempt"), "exempt", exemptions.KINDS),
@@ -139,7 +158,9 @@ class _Reader:
             path = f"groups.{key}"
             section = self._section(value, path, ("enabled",), example="{enabled: false}")
             switch = self._value(section, "enabled", path, _truth)
-            if switch is not None:
+            if switch is False and key in self._needed:
+                self._wrong(value, path, "alerts and boards stand on these records: they stay on")
+            elif switch is not None:
                 switches[key] = switch
         return switches
 
@@ -153,9 +174,24 @@ class _Reader:
                 changes[name, severity] = self._change(value, path, rule)
                 continue
             example = f"{{{min(variants)}: {{for: 10m}}}}"
-            for severity, part in self._section(value, path, variants, example=example).items():
+            parts = self._section(value, path, variants, example=example)
+            for severity, part in parts.items():
                 changes[name, severity] = self._change(part, f"{path}.{severity}", variants[severity])
+            self._two_severities(
+                value, path, {each: changes.get((name, each), Change()) for each in variants}
+            )
         return changes
+
+    def _two_severities(self, node: yaml.Node, path: str, variants: Mapping[str, Change]) -> None:
+        """Alerts of one name and one severity would be the same series twice, which Prometheus refuses."""
+        on = [
+            change.severity or severity
+            for severity, change in variants.items()
+            if change.enabled is not False
+        ]
+        for twice in sorted({severity for severity in on if on.count(severity) > 1}):
+            said = f"two rules of this name with severity {twice}: choose another, or switch one off"
+            self._wrong(node, path, said)
 
     def _change(self, node: yaml.Node, path: str, rule: Rule) -> Change:
         numbers = {name: text for name, text in rule.numbers.items() if name != "scrape_job"}
@@ -165,6 +201,9 @@ class _Reader:
             value = self._value(found, name, path, self._like(rule, name, numbers[name]))
             if value is not None:
                 changed[name] = value
+        for name, said in dict(limits.broken(rule, changed, self._every_s)).items():
+            text = f"the rule can never fire: {said}, got {what_stands(found[name])}"
+            self._wrong(found[name], f"{path}.{name}", text)
         return Change(
             values=changed,
             severity=self._value(found, "severity", path, _one_of(SEVERITIES)) or "",
@@ -279,6 +318,8 @@ def _unknown(name: str, known: Collection[str]) -> str:
     names = ", ".join(sorted(known))
     if name in exemptions.KINDS and exemptions.KIND_SET.issuperset(known):
         return f"the rule knows no {name}; it can leave out {names or 'nothing'}"
+    if name in TEXTS and "enabled" in known:
+        return f"texts, labels and expressions of a rule stay as they are; known here: {names}"
     if near := nearest(name, known):
         return f"unknown; did you mean {near}?"
     if SEVERITY_SET.issuperset(known):
@@ -355,4 +396,7 @@ def _pattern(text: str) -> str:
         re.compile(text)
     except re.error as error:
         raise ValueError(f"expected a regular expression: {error}") from None
+    for token in PYTHON_ONLY.finditer(text):
+        if token.lastgroup:
+            raise ValueError(f"expected a regular expression of Prometheus (RE2), which has no {token[0]}")
     return _text(text)
