@@ -287,6 +287,41 @@ def test_what_is_possible_is_taken(text: str, tmp_path: Path) -> None:
     assert export(tmp_path, text) == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "rules: {Watchdog: {enabled: false}}",
+            "Watchdog is switched off: nobody is told when Prometheus or",
+        ),
+        (
+            "groups: {monitor: {enabled: false}}",
+            "Watchdog is switched off: nobody is told when Prometheus or",
+        ),
+        (
+            "rules: {Watchdog: {route: ops}}",
+            "rules.Watchdog.route: ops is told all the time, and nobody when",
+        ),
+        (
+            "exempt: {jobs: [4711]}",
+            "exempt.jobs: 4711 is a whole name, or a whole id, and ids are as slurm/4711",
+        ),
+        ("rules: {TrainingStalled: {exempt: {jobs: 4711}}}", "rules.TrainingStalled.exempt.jobs: 4711 is a"),
+        ("rules: {TrainingStalled: {exempt: {jobs: [slurm/4711, 'probe-.*']}}}", ""),
+        ("groups: {monitor: {enabled: false}}\nrules: {Watchdog: {enabled: true}}", ""),
+    ],
+)
+@pytest.mark.usefixtures("no_promtool")
+def test_what_is_hardly_meant_is_done_and_told(
+    text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export(tmp_path, text) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "promtool" not in line]
+    assert len(lines) == bool(says)
+    if says:
+        assert lines[0].startswith(f"clusterwatt: {tmp_path / 'overrides.yaml'}: warning: {says}")
+
+
 @pytest.mark.usefixtures("no_promtool")
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -44,6 +44,7 @@ def _rules(arguments: argparse.Namespace) -> int:
     from clusterwatt.config.problems import ConfigError
     from clusterwatt.inventory import CATALOG
     from clusterwatt.rules import export, overrides, promtool, render, shipped
+    from clusterwatt.rules.doubts import doubts
 
     if (arguments.folder is None) != arguments.list:
         raise EndError("clusterwatt export rules: name the DIR to write, or --list", WRONG_INPUT)
@@ -76,6 +77,8 @@ def _rules(arguments: argparse.Namespace) -> int:
         ) from None
     for path in paths:
         sys.stdout.write(f"{path}\n")
+    for doubt in doubts(files, changes):
+        sys.stderr.write(f"clusterwatt: {arguments.overrides}: warning: {doubt}\n")
     if program is None:
         sys.stderr.write("clusterwatt: promtool is not on PATH: the rules were not checked by it\n")
     return 0
