@@ -230,6 +230,7 @@ rules:
         ("exempt: {nodes: ['(a)\\1']}", "of Prometheus (RE2), which has no \\1, got"),
         ("rules: {GpuPowerBrake: {summary: x}}", "texts, labels and expressions of a rule stay as they are"),
         ("rules: {GpuPowerBrake: {share_ratio: -0.5}}", "expected a number from 0 to 1, as 0.05, got -0.5"),
+        ("rules: {BudgetBurnFast: {factor: -0.5}}", "expected a number from 0, as 4, got -0.5"),
         ("exempt: {node: x}", "did you mean nodes?"),
         ("exempt: {nodes: '['}", "expected a regular expression"),
         ("urls: {boards: grafana}", "expected a URL"),

@@ -337,7 +337,7 @@ def _like(name: str, default: str) -> Callable[[str], str]:
             raise ValueError("expected a duration, as 30m or 1h30m")
         ratio = name.endswith("_ratio")
         if not NUMBER.fullmatch(text) or (ratio and float(text) > 1):
-            raise ValueError(f"expected a number{' from 0 to 1' if ratio else ''}, as {default}")
+            raise ValueError(f"expected a number from 0{' to 1' if ratio else ''}, as {default}")
         if name in (expression.GUARD, expression.MINUTES) and not text.isdigit():
             raise ValueError("expected a whole number")
         return text
