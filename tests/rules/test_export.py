@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from clusterwatt import cli
-from clusterwatt.rules import render, shipped
+from clusterwatt.rules import limits, render, shipped
 from clusterwatt.rules.overrides import Overrides
 from clusterwatt.rules.render import SUMS
 
@@ -321,6 +321,16 @@ def test_what_is_hardly_meant_is_done_and_told(
     assert len(lines) == bool(says)
     if says:
         assert lines[0].startswith(f"clusterwatt: {tmp_path / 'overrides.yaml'}: warning: {says}")
+
+
+def test_every_guard_is_held_to_what_its_window_has() -> None:
+    held = 0
+    for rule in (rule for file in shipped.files() for rule in file.rules if rule.is_alert):
+        for name in {"guard", "minutes"} & rule.numbers.keys():
+            assert [told for told, _ in limits.broken(rule, {name: "10000"}, 60)] == [name], rule.name
+            assert not list(limits.broken(rule, {name: rule.numbers[name]}, 60)), rule.name
+            held += 1
+    assert held > 5
 
 
 @pytest.mark.usefixtures("no_promtool")
