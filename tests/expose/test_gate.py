@@ -150,6 +150,14 @@ async def test_a_head_without_end_is_refused() -> None:
         assert answer.endswith(b"\r\n\r\nheader too large\n")
 
 
+@in_loop
+async def test_a_head_that_is_a_little_too_large_and_whole_is_refused_alike() -> None:
+    async with running() as site:
+        for size in (16_400, 60_000, 100_000):
+            answer = await site.send(b"GET /healthz HTTP/1.1\r\nX: " + b"a" * size + b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 431 "), size
+
+
 MUCH = b"a" * 5_000_000
 
 

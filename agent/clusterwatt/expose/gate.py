@@ -278,7 +278,9 @@ class Connection(asyncio.Protocol):
             if len(self._head) > self.limits.max_head_bytes:
                 self.abort()
         elif end := END_OF_HEAD.search(self._head, searched):
-            if end[1] and self._head[end.start() - 1 : end.start()] == b"\r":
+            if end.end() > self.limits.max_head_bytes:  # it came in one piece
+                self._refuse(431, "header too large")
+            elif end[1] and self._head[end.start() - 1 : end.start()] == b"\r":
                 self._gate.requested(self)
             else:  # the server would wait for more
                 self._refuse(400, "bad request")
