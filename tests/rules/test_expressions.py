@@ -42,9 +42,9 @@ PLACES: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("JobPartlyIdle", "warning", "window"): (
         IDLE + '{{kind="batch"}}[{}])>',
         'count_over_time(gpu_job:clusterwatt_idle:ratio_rate5m{{kind="batch"}}[{}])',
-        IDLE + "[{}])",
+        IDLE + '{{kind="batch"}}[{}])))<0.7',
     ),
-    ("JobPartlyIdle", "warning", "guard"): (">={})and",),
+    ("JobPartlyIdle", "warning", "guard"): (">={}))and",),
     ("JobPartlyIdle", "warning", "others_idle_ratio"): ("))<{}and",),
     ("JobPartlyIdle", "warning", "age_seconds"): ("age:seconds>{}",),
     ("GpuBusyWithoutAllocation", "warning", "busy_ratio"): (")>{}unless",),
