@@ -148,6 +148,7 @@ rules:
     for name, expr in found.items():
         by_job = {"JobLowGpuUtilization", "Watchdog"}
         assert ('instance!~"login-.*"' in expr) == (name not in money | by_job), name
+    assert found["FabricLinkFlapping"].count('instance!~"login-.*"') == 2  # in what is recorded, too
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ PLACES: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("NvswitchFatalSxid", "critical", "age_seconds"): ("<{}",),
     ("GpuPcieLinkDegraded", "warning", "busy_ratio"): (">{}unless",),
     ("GpuPcieLinkDegraded", "warning", "window"): ("busy_seconds_total[{}]",),
-    ("FabricLinkFlapping", "warning", "short_window"): ("[{}])>1.5",),
+    ("FabricLinkFlapping", "warning", "short_window"): ("delta{}>1.5",),
     ("FabricLinkFlapping", "warning", "short_events"): (">{}or",),
     ("FabricLinkFlapping", "warning", "long_window"): ("[{}:1h])>2.5",),
     ("FabricLinkFlapping", "warning", "long_events"): ("[12h:1h])>{}",),

@@ -109,9 +109,10 @@ def split(line: str) -> tuple[str, dict[str, str]]:
 
 def _place(code: str, value: str) -> tuple[int, int]:
     """Where the value stands in the code. Raises MarkError."""
-    # A window may also be the end of a recorded series' name, as in `ratio_rate6h`.
+    # A window may also be the end of a recorded series' name, as in `ratio_rate6h` and `delta1h`.
     places = [
-        found.span() for found in re.finditer(rf"(?:(?<![\w.])|(?<=_rate)){re.escape(value)}(?![\w.])", code)
+        found.span()
+        for found in re.finditer(rf"(?:(?<![\w.])|(?<=_rate|delta)){re.escape(value)}(?![\w.])", code)
     ]
     if len(places) != 1:
         raise MarkError(f"{value} stands {len(places)} times in `{code.strip()}`, expected once")
