@@ -15,6 +15,8 @@ from clusterwatt.readings.work import (
     GpuPrice,
     GpuState,
     GpuStateCost,
+    NodeGpuState,
+    NodeGpuStateCost,
     ProcessOwner,
 )
 from tests.attribution.node import NAME, A, B, Node, gpu, held_by, mig
@@ -438,6 +440,26 @@ def test_a_gpu_without_power_has_seconds_and_no_energy() -> None:
     assert states(node, "energy_joules") == {"active": None, "idle": None, "free": None}
 
 
+def test_sums_of_the_node_are_those_of_its_gpus_and_go_on_when_one_is_lost() -> None:
+    node = Node(gpu(A), gpu(B))
+    node.jobs(held_by(JOB, A))
+    node.ticks(120)
+    of_node = {each.state: each for each in node.readings[NodeGpuState]}
+    for state, each in of_node.items():
+        gpus = [gpu for gpu in node.readings[GpuState] if gpu.state == state]
+        assert each.state_seconds == pytest.approx(sum(gpu.state_seconds for gpu in gpus))
+        joules = [gpu.energy_joules for gpu in gpus if gpu.energy_joules is not None]
+        assert each.energy_joules == pytest.approx(sum(joules))
+    assert {state: each.state_seconds for state, each in of_node.items()} == pytest.approx(
+        {"active": 119.0, "idle": 0.0, "free": 119.0}
+    )
+    node.silent.add(A)
+    node.ticks(60)
+    assert A not in {each.uuid for each in node.readings[GpuState]}
+    for each in node.readings[NodeGpuState]:
+        assert each.state_seconds >= of_node[each.state].state_seconds
+
+
 # --- Money and carbon ----------------------------------------------------------------------------------
 
 
@@ -463,6 +485,7 @@ def test_an_interval_is_priced_by_what_holds_in_it() -> None:
     assert node.sums("gpu_cost") == {JOB: pytest.approx(2.0)}
     costs = {each.state: each.cost for each in node.readings[GpuStateCost]}
     assert costs == {"active": pytest.approx(0.001 * 1.5 * 0.6 + 2.0), "idle": 0.0, "free": 0.0}
+    assert {each.state: each.cost for each in node.readings[NodeGpuStateCost]} == costs
 
 
 def test_without_a_feed_nothing_is_known_of_money_or_carbon() -> None:

@@ -32,6 +32,7 @@ LATE = 0.15
 TOLERANCES = {
     "clusterwatt_job_": LATE,
     "clusterwatt_gpu_state_": LATE,
+    "clusterwatt_node_gpu_state_": LATE,
     "clusterwatt_gpu_busy_": 0.01,  # a sampled signal
 }
 # What a history leaves out, or sees otherwise: ages of readings; the part of the host in energy and money;

@@ -75,7 +75,7 @@ METRICS = (
     ),
     PORT.gauge(
         "rdma_link_rate_bytes_per_second",
-        "Speed of the link as the kernel states it, also while the port is down.",
+        "Speed of the link as the kernel states it; none while the port is down.",
         "link_rate_bytes_per_second",
         level=STANDARD,
     ),
@@ -172,7 +172,7 @@ class RdmaCollector:
                 receive_packets=self._amount(traffic.get("receive_packets"), port),
                 transmit_packets=self._amount(traffic.get("transmit_packets"), port),
                 up=None if up is None else float(up),
-                link_rate_bytes_per_second=rate,
+                link_rate_bytes_per_second=None if up is False else rate,
                 link_downed=self._count(port.link_downed, port) if port.link_downed else None,
             ),
             self._expectation(port.device, port.port),

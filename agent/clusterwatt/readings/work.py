@@ -188,6 +188,25 @@ class GpuStateCost(Reading, frozen=True):
     cost: float
 
 
+class NodeGpuState(Reading, frozen=True):
+    """The same of all GPUs of the node, those that are gone among them.
+
+    `energy_joules` is None where no GPU ever had a power reading.
+    """
+
+    state: str
+    state_seconds: float
+    energy_joules: float | None = None
+
+
+class NodeGpuStateCost(Reading, frozen=True):
+    """Money of all GPUs of the node by the state they were in, since the agent started."""
+
+    state: str
+    currency: str
+    cost: float
+
+
 class GpuJobMemory(Reading, frozen=True):
     """Memory that a job's processes hold on a GPU; `job_id` is empty for processes of nobody known."""
 

@@ -9,9 +9,14 @@ MATCHED: Mapping[str, tuple[str, re.Pattern[str]]] = {
     "nodes": (
         "instance",
         # Not what says whom a job belongs to: it is the same on all its nodes.
-        re.compile(r"(?:up|clusterwatt_(?!job_)\w+|(?:gpu_job|gpu|instance|port|filesystem):clusterwatt_\w+:\w+)"),
+        re.compile(
+            r"(?:up|clusterwatt_(?!job_)\w+|(?:gpu_job|gpu|instance|port|filesystem):clusterwatt_\w+:\w+)"
+        ),
     ),
-    "mountpoints": ("mountpoint", re.compile(r"(?:clusterwatt_filesystem_\w+|filesystem:clusterwatt_\w+:\w+)")),
+    "mountpoints": (
+        "mountpoint",
+        re.compile(r"(?:clusterwatt_filesystem_\w+|filesystem:clusterwatt_\w+:\w+)"),
+    ),
     "ports": ("device", re.compile(r"(?:clusterwatt_rdma_\w+|port:clusterwatt_\w+:\w+)")),
     "accounts": ("account", re.compile(r"(?:clusterwatt_account_\w+|account:clusterwatt_\w+:\w+)")),
 }

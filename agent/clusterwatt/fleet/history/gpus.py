@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from clusterwatt.attribution.idle import STATES
 from clusterwatt.fleet.history.text import Block, Lines, Values
 from clusterwatt.fleet.history.voices import Sums, Voice
 from clusterwatt.simulate.cluster import Lane
@@ -36,6 +37,9 @@ MOVING = frozenset(
         "gpu_temperature_margin_celsius",
         "gpu_throttle_seconds_total",
         "gpu_utilization_suspect",
+        "node_gpu_state_cost_total",
+        "node_gpu_state_energy_joules_total",
+        "node_gpu_state_seconds_total",
     }
 )
 
@@ -155,10 +159,29 @@ class GpuSeries:
                 lambda column=column: block.lines([sums.seconds for sums in column]),  # type: ignore[misc]  # bound at once
             )
             block.add("gpu_state_seconds_total", self._name, labels, seconds)
-            joules = block.lines([board.joules(sums.seconds, sums.work) for sums in column])
-            block.add("gpu_state_energy_joules_total", self._name, labels, joules)
-            money = block.lines([gpu_money(sums) + board.energy_money(sums) for sums in column])
-            block.add("gpu_state_cost_total", self._name, labels | {"currency": CURRENCY}, money)
+            if block.asks_for("gpu_state_energy_joules_total"):
+                joules = [board.joules(sums.seconds, sums.work) for sums in column]
+                block.add("gpu_state_energy_joules_total", self._name, labels, block.lines(joules))
+            if block.asks_for("gpu_state_cost_total"):
+                money = [gpu_money(sums) + board.energy_money(sums) for sums in column]
+                block.add(
+                    "gpu_state_cost_total", self._name, labels | {"currency": CURRENCY}, block.lines(money)
+                )
+
+    def write_states_of_node(self, block: Block, boards: Sequence[Board]) -> None:
+        """The sums over all GPUs, whose voices have sung the block's times."""
+        for state in STATES:
+            columns = [board.voice.by_state[state] for board in boards]
+            rows = [list(zip(boards, row, strict=True)) for row in zip(*columns, strict=True)]
+            seconds = [sum(sums.seconds for _, sums in row) for row in rows]
+            joules = [sum(board.joules(sums.seconds, sums.work) for board, sums in row) for row in rows]
+            money = [sum(gpu_money(sums) + board.energy_money(sums) for board, sums in row) for row in rows]
+            for family, values, more in (
+                ("node_gpu_state_seconds_total", seconds, {}),
+                ("node_gpu_state_energy_joules_total", joules, {}),
+                ("node_gpu_state_cost_total", money, {"currency": CURRENCY}),
+            ):
+                block.add(family, self._name, {"state": state, **more}, block.lines(values))
 
 
 def by_lane(boards: Sequence[Board]) -> dict[Lane, list[Board]]:

@@ -161,6 +161,7 @@ class _Node:
             self._history.sung(board.voice, block.times)
         for board in self._boards:
             self._gpus.write(block, board)
+        self._gpus.write_states_of_node(block, self._boards)
         self._jobs.write(block)
         self._energy(block)
         self._fabric(block)
