@@ -40,8 +40,8 @@ now = stats(
         absent="no price book",
     ),
     Query(
-        'sum(increase(clusterwatt_gpu_state_energy_joules_total{state="idle"}[$__range])) / '
-        "sum(increase(clusterwatt_gpu_state_energy_joules_total[$__range]))",
+        'sum(increase(clusterwatt_node_gpu_state_energy_joules_total{state="idle"}[$__range])) / '
+        "sum(increase(clusterwatt_node_gpu_state_energy_joules_total[$__range]))",
         "energy of idle GPUs",
         RATIO,
         good_below(0.02, 0.05),
@@ -129,8 +129,8 @@ top = table(
     only="Energy",
     widths={"Name": 110, "Job": 120, "User": 65, "Currency": 75},
 )
-STATE_ENERGY = 'sum(increase(clusterwatt_gpu_state_energy_joules_total{{state="{}"}}[$__range])) / 3.6e6'
-STATE_COST = 'sum by (currency) (increase(clusterwatt_gpu_state_cost_total{{state="{}"}}[$__range]))'
+STATE_ENERGY = 'sum(increase(clusterwatt_node_gpu_state_energy_joules_total{{state="{}"}}[$__range])) / 3.6e6'
+STATE_COST = 'sum by (currency) (increase(clusterwatt_node_gpu_state_cost_total{{state="{}"}}[$__range]))'
 nothing = stats(
     "For nothing, in the range: GPUs that were idle, and GPUs that nobody held",
     "Energy, and money at the price book's prices, of GPUs that a job held and did not use, and of free GPUs.",
@@ -145,7 +145,7 @@ by_day = daily(
     "Energy of GPUs that were held and did nothing, and of GPUs that nobody held, in the day before each bar.",
     (12, 7),
     Query(
-        'sum by (state) (increase(clusterwatt_gpu_state_energy_joules_total{state=~"idle|free"}[1d])) / 3.6e6',
+        'sum by (state) (increase(clusterwatt_node_gpu_state_energy_joules_total{state=~"idle|free"}[1d])) / 3.6e6',
         "{{state}}",
         KWH,
     ),
@@ -156,7 +156,7 @@ by_day_money = daily(
     "The same at the price book's prices.",
     (12, 7),
     Query(
-        'sum by (state, currency) (increase(clusterwatt_gpu_state_cost_total{state=~"idle|free"}[1d]))',
+        'sum by (state, currency) (increase(clusterwatt_node_gpu_state_cost_total{state=~"idle|free"}[1d]))',
         "{{state}}, {{currency}}",
         MONEY,
     ),

@@ -222,7 +222,9 @@ hours = daily(
     "GPU hours by state and day",
     "In the day before each bar.",
     (16, 7),
-    Query("sum by (state) (increase(clusterwatt_gpu_state_seconds_total[1d])) / 3600", "{{state}}", HOURS),
+    Query(
+        "sum by (state) (increase(clusterwatt_node_gpu_state_seconds_total[1d])) / 3600", "{{state}}", HOURS
+    ),
     colours={f"^{state}$": colour for state, colour in STATES.items()},
 )
 share = stats(
@@ -230,8 +232,8 @@ share = stats(
     "Active hours over held hours; GPU hours in which an alert said that a training had stalled or hung.",
     (8, 7),
     Query(
-        'sum(increase(clusterwatt_gpu_state_seconds_total{state="active"}[$__range])) / '
-        'sum(increase(clusterwatt_gpu_state_seconds_total{state=~"active|idle"}[$__range]))',
+        'sum(increase(clusterwatt_node_gpu_state_seconds_total{state="active"}[$__range])) / '
+        'sum(increase(clusterwatt_node_gpu_state_seconds_total{state=~"active|idle"}[$__range]))',
         "active of held",
         RATIO,
         good_above(0.8, 0.5),

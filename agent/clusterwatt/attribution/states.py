@@ -39,7 +39,7 @@ METRICS = (
     ),
     NODE.counter(
         "node_gpu_state_seconds_total",
-        "The same seconds of all GPUs of the node, those that are gone among them.",
+        "Seconds in which GPUs of the node were active, held but idle, or free, of lost GPUs too.",
         "state_seconds",
         CORE,
     ),
