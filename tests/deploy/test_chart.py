@@ -139,6 +139,26 @@ def test_the_agent_listens_where_probes_and_prometheus_ask(rendered: dict[str, s
     assert listens(helm.template(manifests.CHART, "port=9401")) == (":9401", 9401)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "  indented: 1\nthen: not\n",
+        "\n\n    deep\n",
+        "plain: 1\n",
+        "ends without",
+        "# {{ x }}: |\n\ttab\n",
+        "trail \n\n",
+    ],
+)
+def test_further_files_come_through_as_they_are(tmp_path: Path, content: str) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"files": {"prices.yaml": content, "1": "x: 1\n"}}))
+    done = helm.run("template", "clusterwatt", manifests.CHART, "--values", values)
+    assert done.returncode == 0, done.stderr
+    data = only(done.stdout, "ConfigMap")["data"]
+    assert (data["prices.yaml"], data["1"]) == (content, "x: 1\n")
+
+
 def test_a_quota_lets_pods_of_the_systems_priority_in(rendered: dict[str, str]) -> None:
     """GKE: outside of kube-system such a priority needs one whose scope names it."""
     (scope,) = only(rendered["quota and confinement"], "ResourceQuota")["spec"]["scopeSelector"][
@@ -200,6 +220,9 @@ def test_what_contradicts_itself_is_refused(rendered: dict[str, str]) -> None:
         (("podMonitor.enabled=true", "service.enabled=true", "serviceMonitor.enabled=true"), "twice"),
         (("serviceMonitor.enabled=true",), "service.enabled"),
         (("config.http.listen=:9400",), "set port"),
+        (("config.http.listen=127.0.0.1:10777",), "127.0.0.1:10777, which only the pod itself reaches"),
+        (("config.http.listen=localhost:10777",), "only the pod itself"),
+        (("config.http.listen=[::1]:10777",), "only the pod itself"),
         (("web.scheme=https",), "web.existingSecret"),
         (("resourceQuota.enabled=true", "priorityClassName="), "priorityClassName"),
     ):
