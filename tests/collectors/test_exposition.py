@@ -98,6 +98,7 @@ def test_labels_keep_their_escapes(labels: str, kept: str) -> None:
         ('x{a="b"c="d"} 5\n', "labels"),
         ('x{1a="b"} 5\n', "labels"),
         ('x{a="b",a="c"} 5\n', "label a twice"),
+        ('x{__name__="y"} 5\n', "__name__ is the name of the metric, not a label"),
         ('x{a="b",c="d"} 5\nx{c="d",a="b"} 6\n', "line 2: .* a second time"),
         ("# TYPE x gauge\n# TYPE x gauge\nx 1\n", "line 2: TYPE of x"),
         ("x 1\n# TYPE x gauge\n", "TYPE of x comes"),

@@ -119,6 +119,11 @@ def _sample(line: str, families: dict[str, Family], seen: dict[str, int], number
     family.samples.append(Sample(series, value))
 
 
+def labels_of(text: str) -> Labels:
+    """The labels between the braces of a sample. Raises Refused."""
+    return tuple(_labels(text))
+
+
 def _labels(text: str) -> Iterator[tuple[str, str]]:
     names = set()
     position = 0
@@ -126,6 +131,8 @@ def _labels(text: str) -> Iterator[tuple[str, str]]:
         found = LABEL.match(text, position)
         if found is None:
             raise Refused("labels that cannot be read")
+        if found[1] == "__name__":
+            raise Refused("__name__ is the name of the metric, not a label")
         if found[1] in names:
             raise Refused(f"label {found[1]} twice")
         names.add(found[1])
@@ -174,7 +181,7 @@ def _faults(histogram: Family) -> Iterator[tuple[Sample, str]]:
 def _split(sample: Sample) -> tuple[str, Labels, str]:
     """The name of a sample, its labels without `le`, and `le`; empty when it has none."""
     name, _, labels = sample.series.partition("{")
-    pairs = tuple(_labels(labels[:-1]))
+    pairs = labels_of(labels[:-1])
     return name, tuple(pair for pair in pairs if pair[0] != "le"), dict(pairs).get("le", "")
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
+from clusterwatt.expose.others import held
 from clusterwatt.expose.render import OTHERS, Page, headers, label_value, number_text
 from clusterwatt.readings.agent import TextFamily, TextFile
 from clusterwatt.readings.node_exporter import MountSource, NodeFamily
@@ -44,7 +45,8 @@ def render(snapshot: Snapshot, max_series: int, *, openmetrics: bool) -> Page:
         series += len(texts)
         page.append(headers(family.name, family.kind, family.help)[openmetrics])
         page += texts
-    for other in snapshot.of(TextFamily):
+    others = snapshot.of(TextFamily)
+    for other in held(others) if openmetrics else others:
         if other.name in names or series + len(other.samples) > max_series:
             dropped[OTHERS] += len(other.samples)
             continue

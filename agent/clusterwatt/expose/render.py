@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from clusterwatt.catalog import Level, Metric, selector
+from clusterwatt.expose.others import held
 from clusterwatt.readings.agent import TextFamily
 from clusterwatt.readings.base import Reading
 from clusterwatt.readings.snapshot import Snapshot
@@ -79,7 +80,8 @@ class Renderer:
                 series += len(texts) * len(family.samples)
                 page.append(family.headers[openmetrics])
                 page += texts
-        for other in snapshot.of(TextFamily):
+        others = snapshot.of(TextFamily)
+        for other in held(others) if openmetrics else others:
             if series + len(other.samples) > self._max_series:
                 dropped[OTHERS] += len(other.samples)
                 continue
