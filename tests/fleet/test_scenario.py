@@ -29,6 +29,7 @@ from tests.machines import REPOSITORY
 
 RULES = REPOSITORY / "agent" / "clusterwatt" / "rules" / "shipped"
 GROUPS = [*(RULES / "loaded").glob("*.yaml"), *(RULES / "off").glob("*.yaml")]
+SIMULATE = (REPOSITORY / "docs" / "SIMULATE.md").read_text()
 WITHOUT_FAULTS = {"Watchdog"}  # fires always
 WITHOUT_NEAR_MISSES = WITHOUT_FAULTS | {"NodeInMaintenance"}  # repeats what it is told
 
@@ -45,6 +46,20 @@ def test_shipped_scenarios_are_right() -> None:
     assert len(scenario.names()) >= 10
     for name in scenario.names():
         assert load(name).faults, name
+
+
+@pytest.mark.parametrize("name", scenario.names())
+def test_a_shipped_scenario_says_how_many_nodes_it_needs(name: str) -> None:
+    nodes = load(name).nodes
+    assert scenario.load(name, Cluster(nodes, 8, 1), BUDGETS).faults
+    with pytest.raises(ConfigError) as raised:
+        scenario.load(name, Cluster(nodes - 1, 8, 1), BUDGETS)
+    assert str(raised.value) == (
+        f"{name}.yaml:2:1: nodes: expected a cluster of {nodes} nodes at least, got {nodes - 1}: "
+        f"start it with --nodes {nodes}"
+    )
+    line = next(line for line in SIMULATE.splitlines() if line.startswith(f"| `{name}` |"))
+    assert line.split(" | ")[1] == str(nodes)
 
 
 def test_every_rule_has_a_firing_and_a_near_miss() -> None:

@@ -42,7 +42,10 @@ def _add_fleet(commands: Commands) -> None:
         help="between two ticks, by the clock of the fleet; default one second of the wall",
     )
     fleet.add_argument(
-        "--scenario", metavar="NAME|FILE", default="", help="faults to play: shipped, or a file"
+        "--scenario",
+        metavar="NAME|FILE",
+        default="",
+        help="faults to play: shipped (16 nodes are enough for each), or a file",
     )
     fleet.add_argument("--level", choices=LEVELS, default="standard", help="profile of the pages")
     fleet.set_defaults(act=_fleet)

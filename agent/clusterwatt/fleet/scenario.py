@@ -8,7 +8,8 @@
     - {fault: gpu_lost, at: 2m, lasts: 15m, node: node-0003, gpu: 2}
 
 `at` counts from the start of the fleet; without `lasts` a fault stays. `rule` names the alert that a fault is
-for, `near_miss` says that it must not fire. docs/SIMULATE.md lists the faults.
+for, `near_miss` says that it must not fire. `nodes` at the top says how many nodes the scenario needs.
+docs/SIMULATE.md lists the faults.
 """
 
 from __future__ import annotations
@@ -129,9 +130,10 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file."""
+    """A file. `nodes`: how many nodes its cluster has at least."""
 
     about: str = ""
+    nodes: int = 1
     jobs: tuple[PlacedJob, ...] = ()
     faults: tuple[Fault, ...] = ()
 
@@ -159,6 +161,9 @@ def load(text: str, cluster: Cluster, accounts: Collection[str]) -> Scenario:
         if not path.exists():
             raise ConfigError([Problem(text, "", f"no such file; shipped scenarios: {', '.join(names())}")])
         record = records.read(path, Scenario)
+    if (nodes := record.content.nodes) > cluster.nodes:
+        said = f"expected a cluster of {nodes} nodes at least, got {cluster.nodes}"
+        record.settle([record.problem("nodes", f"{said}: start it with --nodes {nodes}")])
     problems = list(_problems_of_jobs(record, cluster))
     problems += _problems_of_faults(record, cluster, accounts)
     record.settle(problems)
