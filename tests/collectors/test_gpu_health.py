@@ -6,6 +6,7 @@ import pytest
 
 from clusterwatt.catalog import Level
 from clusterwatt.collectors.gpu import METRICS
+from clusterwatt.readings.gpu_health import GpuRecoveryRequired
 from tests.collectors.cards import Series
 from tests.collectors.gpus import Watch, page
 from tests.nvml.drivers import Bench
@@ -148,10 +149,12 @@ def test_the_action_that_the_driver_asks_for_is_the_only_one(number: int, action
     """An action that nobody knows yet is none of these, and not `none` either."""
     bench = Bench("h100", 1).open()
     bench.library.gpu(0).health.recovery_action = number
-    states = {
-        labels[0]: value for (name, labels), value in shown(bench).items() if name == "gpu_recovery_action"
-    }
+    readings = Watch(bench).tick(15)
+    found = page(readings)
+    states = {labels[0]: value for (name, labels), value in found.items() if name == "gpu_recovery_action"}
     assert len(states) == 8
+    required = [reading.action for reading in readings if isinstance(reading, GpuRecoveryRequired)]
+    assert required == ([action or "unknown"] if number else [])
     assert {name for name, value in states.items() if value == 1.0} == ({action} if action else set())
     assert set(states.values()) <= {0.0, 1.0}
 

@@ -24,6 +24,7 @@ from clusterwatt.readings.gpu import GpuMode
 from clusterwatt.readings.gpu_health import (
     GpuEccErrors,
     GpuRecoveryAction,
+    GpuRecoveryRequired,
     GpuRemappedRows,
     GpuRepair,
     GpuRetiredPages,
@@ -46,6 +47,7 @@ PAGES = Table(GpuRetiredPages, labels=("gpu", "uuid", "cause"))
 PAGES_PENDING = Table(GpuRetiredPagesPending, labels=("gpu", "uuid"))
 REPAIR = Table(GpuRepair, labels=("gpu", "uuid", "part"))
 ACTION = Table(GpuRecoveryAction, labels=("gpu", "uuid", "action"))
+REQUIRED = Table(GpuRecoveryRequired, labels=("gpu", "uuid", "action"))
 MODE = Table(GpuMode, labels=("gpu", "uuid", "mode"))
 METRICS = (
     ECC.counter(
@@ -75,6 +77,10 @@ METRICS = (
     REPAIR.gauge("gpu_repair_pending", "1: a repair will be made at the next reset.", "pending", FULL),
     ACTION.gauge(
         "gpu_recovery_action", "1 for the action that the driver asks for, 0 for the others.", "wanted"
+    ),
+    REQUIRED.info(
+        "gpu_recovery_required_info",
+        "The action that the driver asks for, while it asks for one; unknown: newer than the agent.",
     ),
     MODE.gauge("gpu_mode_enabled", "1: the mode is on.", "enabled", FULL),
 )
@@ -166,7 +172,7 @@ def row_banks(device: Device) -> Iterator[GpuRowBanks]:
 
 def pages_and_action(
     device: Device,
-) -> Iterator[GpuRetiredPages | GpuRetiredPagesPending | GpuRecoveryAction]:
+) -> Iterator[GpuRetiredPages | GpuRetiredPagesPending | GpuRecoveryAction | GpuRecoveryRequired]:
     """Retired pages (before Ampere), and what the driver asks to be done (r570 and newer)."""
     values = device.fields(
         (
@@ -183,9 +189,13 @@ def pages_and_action(
         pending = float(bool(values[FIELD_RETIRED_PENDING]))
         yield GpuRetiredPagesPending(gpu=device.gpu, uuid=device.uuid, pending=pending)
     if FIELD_RECOVERY_ACTION in values:
+        asked = values[FIELD_RECOVERY_ACTION]
         for number, action in enumerate(ACTIONS):
-            wanted = float(values[FIELD_RECOVERY_ACTION] == number)
+            wanted = float(asked == number)
             yield GpuRecoveryAction(gpu=device.gpu, uuid=device.uuid, action=action, wanted=wanted)
+        if asked != ACTIONS.index("none"):
+            name = dict(enumerate(ACTIONS)).get(int(asked), "unknown")
+            yield GpuRecoveryRequired(gpu=device.gpu, uuid=device.uuid, action=name)
 
 
 def repairs(device: Device) -> Iterator[GpuRepair]:

@@ -6,6 +6,7 @@ from clusterwatt.readings.base import Reading
 from clusterwatt.readings.gpu_health import (
     GpuEccErrors,
     GpuRecoveryAction,
+    GpuRecoveryRequired,
     GpuRemappedRows,
     GpuRepair,
     GpuRetiredPages,
@@ -331,6 +332,7 @@ HostReading = (
     | GpuRetiredPagesPending
     | GpuRepair
     | GpuRecoveryAction
+    | GpuRecoveryRequired
     | GpuMode
     | GpuBar1
     | GpuPcieTraffic

@@ -84,3 +84,11 @@ class GpuRecoveryAction(Reading, frozen=True):
     uuid: str
     action: str
     wanted: float
+
+
+class GpuRecoveryRequired(Reading, frozen=True):
+    """The action that the driver asks for; there only while it asks for one."""
+
+    gpu: str
+    uuid: str
+    action: str
