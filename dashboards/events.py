@@ -75,7 +75,7 @@ MAINTENANCE = Annotation(
 )
 RECOVERY = Annotation(
     "Recovery action",
-    'clusterwatt_gpu_recovery_action{action!="none", instance=~"$instance"} == 1',
+    'clusterwatt_gpu_recovery_required_info{instance=~"$instance"}',
     "{{action}}: {{instance}} GPU {{gpu}}",
     VERMILION,
 )

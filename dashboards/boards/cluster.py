@@ -16,7 +16,7 @@ TOTAL = "sum(clusterwatt_gpus_expected > 0 or clusterwatt_gpus_visible)"
 # Boards, as in TOTAL: a MIG instance is no GPU of its own.
 HEALTHY = (
     'count(clusterwatt_gpu_up == 1 unless on (instance, uuid) clusterwatt_gpu_info{parent_uuid!=""} '
-    'unless on (instance, uuid) clusterwatt_gpu_recovery_action{action!="none"} == 1)'
+    "unless on (instance, uuid) clusterwatt_gpu_recovery_required_info)"
 )
 POWER_SHARE = "max by (instance) (instance:clusterwatt_gpu_power_of_limit:ratio_rate5m)"
 # One choice for the whole range, so that rows neither come nor go.

@@ -54,7 +54,7 @@ hand = table(
     "GPUs for which the driver asks a recovery, that it has lost, whose utilization lies; nodes short of GPUs, in "
     "maintenance, with a clock that is not disciplined, a degraded disk array or a bond with links down.",
     (13, 8),
-    Query('max by (instance, gpu, uuid, action) (clusterwatt_gpu_recovery_action{action!="none"} == 1)'),
+    Query("max by (instance, gpu, uuid, action) (clusterwatt_gpu_recovery_required_info)"),
     _bad(f"{GPU} (1 - clusterwatt_gpu_up) > 0", "Lost", "yes"),
     _bad(f"{GPU} (clusterwatt_gpu_utilization_suspect) == 1", "Lies", "yes"),
     _bad(f"{NODE} ((clusterwatt_gpus_expected > 0) - clusterwatt_gpus_visible) > 0", "GPUs short"),

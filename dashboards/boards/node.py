@@ -41,7 +41,7 @@ health = stats(
         absent="none expected",
     ),
     Query(
-        f'count(clusterwatt_gpu_recovery_action{{action!="none", {NODE}}} == 1) or vector(0)',
+        f"count(clusterwatt_gpu_recovery_required_info{{{NODE}}}) or vector(0)",
         "need recovery",
         COUNT,
         bad_from(),
