@@ -6,6 +6,7 @@ cluster adds up three series a node where it would add up three a GPU.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 
 from clusterwatt.attribution.entries import Amounts
@@ -58,68 +59,67 @@ METRICS = (
 )
 
 
-class States:
-    """Counters by UUID and state, and their sums, all from zero."""
+class _Sums:
+    """Of one device, or of all of the node, from zero."""
 
     def __init__(self) -> None:
-        self._seconds: dict[tuple[str, str], float] = {}
-        self._joules: dict[tuple[str, str], float] = {}
-        self._cost: dict[tuple[str, str], dict[str, float]] = {}  # uuid and currency -> state -> money
-        self._node_seconds = dict.fromkeys(STATES, 0.0)
-        self._node_joules = dict.fromkeys(STATES, 0.0)
+        self.seconds = dict.fromkeys(STATES, 0.0)
+        self.joules = dict.fromkeys(STATES, 0.0)
+        self.cost: dict[str, dict[str, float]] = {}  # currency -> state -> money
+
+    def add(self, state: str, currency: str, amounts: Amounts) -> None:
+        self.seconds[state] += amounts.gpu_seconds
+        if amounts.joules is not None:
+            self.joules[state] += amounts.joules
+        money = [part for part in (amounts.energy_cost, amounts.gpu_cost) if part is not None]
+        if money:
+            self.cost.setdefault(currency, dict.fromkeys(STATES, 0.0))[state] += sum(money)
+
+
+class States:
+    """Counters by UUID and state, and their sums."""
+
+    def __init__(self) -> None:
+        self._devices: defaultdict[str, _Sums] = defaultdict(_Sums)
+        self._node = _Sums()
         self._node_has_energy = False
-        self._node_cost: dict[str, dict[str, float]] = {}  # currency -> state -> money
 
     def add(self, uuid: str, state: str, currency: str, amounts: Amounts) -> None:
         """Add what was booked for a device in a state."""
-        key = (uuid, state)
-        self._seconds[key] = self._seconds.get(key, 0.0) + amounts.gpu_seconds
-        self._node_seconds[state] += amounts.gpu_seconds
-        if amounts.joules is not None:
-            self._joules[key] = self._joules.get(key, 0.0) + amounts.joules
-            self._node_joules[state] += amounts.joules
-            self._node_has_energy = True
-        money = [part for part in (amounts.energy_cost, amounts.gpu_cost) if part is not None]
-        if money:
-            costs = self._cost.setdefault((uuid, currency), dict.fromkeys(STATES, 0.0))
-            costs[state] += sum(money)
-            of_node = self._node_cost.setdefault(currency, dict.fromkeys(STATES, 0.0))
-            of_node[state] += sum(money)
+        self._devices[uuid].add(state, currency, amounts)
+        self._node.add(state, currency, amounts)
+        self._node_has_energy |= amounts.joules is not None
 
     def readings(self, devices: Iterable[tuple[str, str, bool]]) -> Iterator[Reading]:
         """Counters of these devices (label, UUID, whether their energy is measured), and of the node."""
-        shown = {}
+        shown = False
         for gpu, uuid, has_energy in devices:
-            shown[uuid] = gpu
+            shown = True
             self._node_has_energy |= has_energy
+            sums = self._devices[uuid]
             for state in STATES:
                 yield GpuState(
                     gpu=gpu,
                     uuid=uuid,
                     state=state,
-                    state_seconds=self._seconds.get((uuid, state), 0.0),
-                    energy_joules=self._joules.get((uuid, state), 0.0) if has_energy else None,
+                    state_seconds=sums.seconds[state],
+                    energy_joules=sums.joules[state] if has_energy else None,
                 )
-        for (uuid, currency), costs in self._cost.items():
-            if uuid in shown:
+            for currency, costs in sums.cost.items():
                 for state, cost in costs.items():
-                    yield GpuStateCost(gpu=shown[uuid], uuid=uuid, state=state, currency=currency, cost=cost)
+                    yield GpuStateCost(gpu=gpu, uuid=uuid, state=state, currency=currency, cost=cost)
         if shown:
             yield from self._of_node()
 
     def _of_node(self) -> Iterator[Reading]:
-        for state, seconds in self._node_seconds.items():
-            joules = self._node_joules[state] if self._node_has_energy else None
-            yield NodeGpuState(state=state, state_seconds=seconds, energy_joules=joules)
-        for currency, costs in self._node_cost.items():
+        for state in STATES:
+            joules = self._node.joules[state] if self._node_has_energy else None
+            yield NodeGpuState(state=state, state_seconds=self._node.seconds[state], energy_joules=joules)
+        for currency, costs in self._node.cost.items():
             for state, cost in costs.items():
                 yield NodeGpuStateCost(state=state, currency=currency, cost=cost)
 
     def keep(self, uuids: Collection[str]) -> None:
         """Forget devices that are no more: a board can be parted anew every hour of its life."""
-        for uuid in {uuid for uuid, _ in self._seconds if uuid not in uuids}:
-            for state in STATES:
-                self._seconds.pop((uuid, state), None)
-                self._joules.pop((uuid, state), None)
-            for key in [key for key in self._cost if key[0] == uuid]:
-                del self._cost[key]
+        for uuid in [uuid for uuid in self._devices if uuid not in uuids]:
+            del self._devices[uuid]
