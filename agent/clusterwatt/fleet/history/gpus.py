@@ -66,9 +66,26 @@ class Board(NamedTuple):
         card = self.gpu.card
         return self.factor * (card.power_idle_w * seconds + (card.power_loaded_w - card.power_idle_w) * work)
 
+    def energy(self, sums: Sums) -> float:
+        """Joules so far."""
+        return self.joules(sums.seconds, sums.work)
+
+    def money(self, sums: Sums) -> float:
+        """Cost of the energy and of the GPU's time."""
+        return gpu_money(sums) + self.energy_money(sums)
+
     def energy_money(self, sums: Sums) -> float:
         """Cost of the energy."""
         return self.joules(sums.priced_seconds, sums.priced_work)
+
+
+# What there is of a state: family of a GPU or a node, how much, further labels.
+OfState = tuple[str, Callable[[Board, Sums], float], dict[str, str]]
+SECONDS: OfState = ("state_seconds_total", lambda _, sums: sums.seconds, {})
+OF_POWER_AND_PRICE: tuple[OfState, ...] = (
+    ("state_energy_joules_total", Board.energy, {}),
+    ("state_cost_total", Board.money, {"currency": CURRENCY}),
+)
 
 
 class GpuSeries:
@@ -159,29 +176,20 @@ class GpuSeries:
                 lambda column=column: block.lines([sums.seconds for sums in column]),  # type: ignore[misc]  # bound at once
             )
             block.add("gpu_state_seconds_total", self._name, labels, seconds)
-            if block.asks_for("gpu_state_energy_joules_total"):
-                joules = [board.joules(sums.seconds, sums.work) for sums in column]
-                block.add("gpu_state_energy_joules_total", self._name, labels, block.lines(joules))
-            if block.asks_for("gpu_state_cost_total"):
-                money = [gpu_money(sums) + board.energy_money(sums) for sums in column]
-                block.add(
-                    "gpu_state_cost_total", self._name, labels | {"currency": CURRENCY}, block.lines(money)
-                )
+            for family, of, more in OF_POWER_AND_PRICE:
+                if block.asks_for(f"gpu_{family}"):
+                    lines = block.lines([of(board, sums) for sums in column])
+                    block.add(f"gpu_{family}", self._name, labels | more, lines)
 
     def write_states_of_node(self, block: Block, boards: Sequence[Board]) -> None:
         """The sums over all GPUs, whose voices have sung the block's times."""
         for state in STATES:
             columns = [board.voice.by_state[state] for board in boards]
             rows = [list(zip(boards, row, strict=True)) for row in zip(*columns, strict=True)]
-            seconds = [sum(sums.seconds for _, sums in row) for row in rows]
-            joules = [sum(board.joules(sums.seconds, sums.work) for board, sums in row) for row in rows]
-            money = [sum(gpu_money(sums) + board.energy_money(sums) for board, sums in row) for row in rows]
-            for family, values, more in (
-                ("node_gpu_state_seconds_total", seconds, {}),
-                ("node_gpu_state_energy_joules_total", joules, {}),
-                ("node_gpu_state_cost_total", money, {"currency": CURRENCY}),
-            ):
-                block.add(family, self._name, {"state": state, **more}, block.lines(values))
+            for family, of, more in (SECONDS, *OF_POWER_AND_PRICE):
+                if block.asks_for(f"node_gpu_{family}"):
+                    lines = block.lines([sum(of(board, sums) for board, sums in row) for row in rows])
+                    block.add(f"node_gpu_{family}", self._name, {"state": state} | more, lines)
 
 
 def by_lane(boards: Sequence[Board]) -> dict[Lane, list[Board]]:

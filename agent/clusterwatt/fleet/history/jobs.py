@@ -130,18 +130,8 @@ class JobSeries:
         add("job_activity_gpu_seconds_total", lambda _, sums: sums.activity, {}, *both)
         add("job_tensor_gpu_seconds_total", lambda _, sums: TENSOR_OF_SM * sums.activity, {}, *both)
         of_gpus = {"component": "gpu", "method": "counter"}
-        add(
-            "job_energy_joules_total",
-            lambda board, sums: board.joules(sums.seconds, sums.work),
-            of_gpus,
-            *both,
-        )
-        add(
-            "job_idle_cost_total",
-            lambda board, sums: gpu_money(sums) + board.energy_money(sums),
-            currency,
-            IDLE,
-        )
+        add("job_energy_joules_total", Board.energy, of_gpus, *both)
+        add("job_idle_cost_total", Board.money, currency, IDLE)
 
     def _allocated(self, block: Block, job: JobRun, held: Sequence[bool], board: Board) -> None:
         labels = board.labels | {
