@@ -119,11 +119,6 @@ def _sample(line: str, families: dict[str, Family], seen: dict[str, int], number
     family.samples.append(Sample(series, value))
 
 
-def labels_of(text: str) -> Labels:
-    """The labels between the braces of a sample. Raises Refused."""
-    return tuple(_labels(text))
-
-
 def _labels(text: str) -> Iterator[tuple[str, str]]:
     names = set()
     position = 0
@@ -178,10 +173,15 @@ def _faults(histogram: Family) -> Iterator[tuple[Sample, str]]:
         ended.add(labels)
 
 
+def name_and_labels(series: str) -> tuple[str, Labels]:
+    """Of a sample in our spelling."""
+    name, _, labels = series.partition("{")
+    return name, tuple(_labels(labels[:-1]))
+
+
 def _split(sample: Sample) -> tuple[str, Labels, str]:
     """The name of a sample, its labels without `le`, and `le`; empty when it has none."""
-    name, _, labels = sample.series.partition("{")
-    pairs = labels_of(labels[:-1])
+    name, pairs = name_and_labels(sample.series)
     return name, tuple(pair for pair in pairs if pair[0] != "le"), dict(pairs).get("le", "")
 
 

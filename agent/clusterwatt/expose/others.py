@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from clusterwatt.collectors.exposition import Labels, labels_of
+from clusterwatt.collectors.exposition import Labels, name_and_labels
 from clusterwatt.readings.agent import TextFamily
 
 SUFFIXES = {
@@ -62,7 +62,7 @@ def _is_sound(family: TextFamily) -> bool:
         return family.name != "_total" and all(_value(sample) >= 0 for sample in family.samples)
     groups: list[Labels] = []
     for sample in family.samples:
-        name, labels = _series(sample)
+        name, labels = name_and_labels(sample.rpartition(" ")[0])
         if family.kind == "summary" and name == family.name:
             if not _is_share(dict(labels).get("quantile", "")) or _value(sample) < 0:
                 return False
@@ -82,12 +82,6 @@ def _is_share(text: str) -> bool:
         return 0 <= float(text) <= 1
     except ValueError:
         return False
-
-
-def _series(sample: str) -> tuple[str, Labels]:
-    """Name and labels of a line of ours."""
-    name, _, labels = sample.rpartition(" ")[0].partition("{")
-    return name, labels_of(labels[:-1])
 
 
 def _value(sample: str) -> float:
